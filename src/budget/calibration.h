@@ -1,0 +1,75 @@
+// Linear calibration of the roofline model against measured verification passes (paper sections 3.4 and 5.2), the
+// measured curve itself, and the profile that keeps both.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bastion/status.h"
+#include "budget/roofline.h"
+
+namespace bastion {
+
+/// One measured target pass over `nodes` rows at `context` committed tokens, all logits.
+struct GridPoint {
+    int nodes = 0;
+    int context = 0;
+    double verify_ms = 0;
+};
+
+/// verify_ms ~ a * R + b.
+struct LinearFit {
+    double a = 1;
+    double b = 0;               ///< ms
+    double rmse_before_ms = 0;  ///< of the bare roofline
+    double rmse_after_ms = 0;   ///< of the fit
+};
+
+/// Least squares over the grid; `roofline_ms[i]` belongs to `grid[i]`. A grid whose rooflines are all equal gets a = 0
+/// and b = mean. Requires a non-empty grid of equal length.
+LinearFit fit_linear(std::span<const GridPoint> grid, std::span<const double> roofline_ms);
+
+/// The measured grid as a function: piecewise linear in rows and in context, never decreasing in rows (running
+/// maximum), continued past both ends with the outermost slope, which is never taken as negative. Several
+/// measurements of one point are averaged. Immutable.
+class MeasuredCurve {
+ public:
+    explicit MeasuredCurve(std::span<const GridPoint> grid);
+
+    bool empty() const { return contexts_.empty(); }
+
+    /// Milliseconds of a pass over `rows` rows at `context`. May be <= 0 far below the measured range. Requires a
+    /// curve that is not empty.
+    double at(double rows, double context) const;
+
+ private:
+    std::vector<double> rows_;                 // all measured row counts, ascending
+    std::vector<double> contexts_;             // ascending
+    std::vector<std::vector<double>> values_;  // [context][rows], ms, never decreasing along rows
+};
+
+/// Everything a controller knows about a (device, target, drafter, build): measured once, kept in a file.
+struct Profile {
+    std::string device;   ///< what the device calls itself, with kernels and threads
+    std::string target;   ///< identity of the target file
+    std::string drafter;  ///< identity of the drafter file, empty without one
+    std::string build;    ///< version of this program and of ggml
+    ModelShape shape;
+    DevicePeak peak;
+    double ar_ms = 0;     ///< one plain decoding step (1 row, no draft) at the smallest measured context
+    double draft_ms = 0;  ///< injection and draft pass of one block
+    double aux_ms = 0;    ///< build, accept and commit of one cycle
+    std::vector<GridPoint> grid;
+    LinearFit fit;
+    double seconds = 0;  ///< how long the measurement took
+};
+
+/// JSON text of a profile: the object `bastion calibrate --json` prints, in one line.
+std::string profile_to_json(const Profile& profile);
+
+/// The profile in `text`; `file_name` is for messages. Checks every field and says which one is missing or wrong:
+/// numbers must be finite, `ar_ms` and `verify_ms` positive, the other times not negative. Unknown keys are skipped.
+Result<Profile> profile_from_json(const std::string& text, const std::string& file_name);
+
+}  // namespace bastion

@@ -1,0 +1,112 @@
+// How many nodes a cycle verifies: Algorithm 4 of the paper, with "off" (plain decoding) as an arm.
+#pragma once
+
+#include "bastion/options.h"
+#include "budget/calibration.h"
+
+namespace bastion {
+
+/// Predicts latencies from a profile and learns from observed ones. One per engine; not thread-safe.
+class LatencyModel {
+ public:
+    LatencyModel(Profile profile, ControllerKind kind);
+
+    /// Predicted milliseconds of a target pass over `rows` rows at `context` committed tokens; positive and finite
+    /// whatever the profile says.
+    /// static: a R + b. ema: gamma R with gamma <- (1-alpha) gamma + alpha obs/pred. ema+static: gamma (a R + b).
+    /// curve: the measured grid, made monotone in rows, piecewise linear in rows and context.
+    double verify_ms(int rows, int context) const;
+
+    /// L_AR: one plain step at `context`, from the same predictor.
+    double plain_ms(int context) const { return verify_ms(1, context); }
+
+    double draft_ms() const { return profile_.draft_ms; }
+    double aux_ms() const { return profile_.aux_ms; }
+
+    /// Tells the model what a pass really took. `static` and `curve` do not learn.
+    void observe_verify(int rows, int context, double measured_ms);
+
+    const Profile& profile() const { return profile_; }
+    ControllerKind kind() const { return kind_; }
+
+ private:
+    double uncorrected_ms(int rows, int context) const;
+
+    Profile profile_;
+    ControllerKind kind_;
+    MeasuredCurve curve_;
+    double gamma_ = 1.0;
+};
+
+/// One cycle's search for the best N over nested trees (paper section 3.4): feed it rho of each next node until it
+/// says stop, then ask for the best N seen. S-hat(N) = A-hat(N) * L_AR / C-hat(N).
+///
+/// The draft of the cycle is already paid, so every N, N = 1 included, is charged for it: S-hat(1) < 1.
+/// Rows of other requests in the same pass are charged to this request too: C-hat = draft + verify(N + other) + aux,
+/// and L_AR = verify(1 + other), since a plain step would share that pass just the same. Among the N of one request
+/// that only scales the objective; against 1 it compares drafting with plain decoding in the same company.
+class BudgetSearch {
+ public:
+    /// `other_rows`: rows that other requests put into the same pass. `latency` must outlive the search.
+    BudgetSearch(const LatencyModel& latency, int context, int max_nodes, int other_rows = 0);
+
+    /// Offers the next node's rho. Returns true if the search wants it added. For static, ema and ema+static it stops
+    /// at the first N with S(N+1) < S(N) (Proposition 3.4); for curve it goes on to max_nodes and keeps the argmax
+    /// (the smallest such N). A search that has stopped stays stopped.
+    bool offer(double rho);
+
+    int best_nodes() const { return best_.nodes; }                ///< N*, at least 1
+    double best_speedup() const { return best_.speedup; }         ///< S-hat(N*), relative to plain decoding
+    double predicted_cycle_ms() const { return best_.cycle_ms; }  ///< C-hat(N*)
+    double predicted_verify_ms() const { return best_.verify_ms; }
+
+ private:
+    struct Candidate {
+        int nodes;
+        double speedup, cycle_ms, verify_ms;
+    };
+
+    Candidate evaluate(int nodes, double surrogate) const;
+
+    const LatencyModel* latency_;
+    int context_, max_nodes_, other_rows_;
+    double plain_ms_;
+    bool stopped_ = false;
+    int nodes_ = 1;
+    double surrogate_ = 1.0;
+    Candidate best_;
+};
+
+/// Decides per session whether the next cycle drafts at all: off while the realised gain of drafted cycles is below
+/// plain decoding, with probes to come back. Deterministic in what it is told.
+///
+/// The gain is a running average g <- (1-w) g + w emitted * plain_ms / cycle_ms with w = 0.2. The first 4 drafted
+/// cycles are free; after them g < 1 turns drafting off. While off, one single cycle is drafted after 8 and then after
+/// every 16 undrafted cycles, and weighs w = 0.5; a probe that gains is followed by another at once. Hence
+/// - hopeless text pays for at most one drafted cycle in 17;
+/// - text that becomes good is drafted again within 16 undrafted cycles and k probes, where k is the smallest number
+///   with o - (o - g) / 2^k >= 1 for a gain o of the new text: 20 cycles in all for o >= 1.1 and g >= 0.2.
+class DraftSwitch {
+ public:
+    /// True if the next cycle should draft. Advances the probe counter of an off phase.
+    bool should_draft();
+
+    /// After a drafted cycle: `emitted` tokens, their predicted cost and what plain decoding would have cost each.
+    void observe_drafted(int emitted, double cycle_ms, double plain_ms);
+
+    bool off() const { return off_; }
+    double gain() const {
+        return gain_;
+    }  ///< running realised speed-up over plain decoding of drafted cycles; 1 at first
+
+ private:
+    void adapt_probing(double realised);
+
+    double gain_ = 1.0;
+    int drafted_ = 0;  // cycles observed, counted up to the free ones
+    bool off_ = false;
+    int interval_ = 0;   // undrafted cycles before the next probe
+    int undrafted_ = 0;  // of them so far
+};
+
+}  // namespace bastion

@@ -1,0 +1,55 @@
+#include "budget/roofline.h"
+
+#include <algorithm>
+#include <array>
+
+namespace bastion {
+namespace {
+
+/// The cost table of paper appendix G (tables 12 and 13), summed over the layers. FLOPs count a multiply-add as two.
+std::array<CostTerm, 6> terms_of(const ModelShape& shape, int rows, int context) {
+    const double s = rows, c = context, layers = shape.layers;
+    const double h = shape.hidden, hq = shape.q_width, hkv = shape.kv_width, hf = shape.ffn_width;
+    const double vocab = shape.vocab, experts = shape.experts, used = shape.experts_used;
+    const double act = shape.activation_bytes;
+
+    CostTerm ffn{"ffn"};
+    if (shape.experts > 0) {
+        ffn.flops = layers * (2 * s * h * experts + 6 * used * s * h * hf);
+        ffn.bytes = layers * (h * experts * shape.router_weight_bytes +
+                              3 * h * hf * experts_touched(shape, rows) * shape.ffn_weight_bytes +
+                              s * (2 * h + experts + 3 * used * hf) * act);
+    } else {
+        ffn.flops = layers * 6 * s * h * hf;
+        ffn.bytes = layers * (3 * h * hf * shape.ffn_weight_bytes + s * (2 * h + 3 * hf) * act);
+    }
+    return {{
+        {"qo", layers * 4 * s * h * hq, layers * (2 * h * hq * shape.attn_weight_bytes + s * (2 * h + 2 * hq) * act)},
+        {"kv", layers * 4 * s * h * hkv, layers * (2 * h * hkv * shape.attn_weight_bytes + s * (h + 2 * hkv) * act)},
+        {"attention", layers * 4 * s * (c + s) * hq, layers * (2 * (c + s) * hkv + 2 * s * hkv) * shape.kv_bytes},
+        ffn,
+        {"head", 2 * s * h * vocab, h * vocab * shape.head_weight_bytes + s * (h + vocab) * act},
+        {"embed", 0, s * h * shape.embed_weight_bytes + s * h * act},
+    }};
+}
+
+}  // namespace
+
+std::vector<CostTerm> cost_terms(const ModelShape& shape, int rows, int context) {
+    const auto terms = terms_of(shape, rows, context);
+    return {terms.begin(), terms.end()};
+}
+
+double roofline_ms(const ModelShape& shape, const DevicePeak& peak, int rows, int context) {
+    double seconds = 0;
+    for (const CostTerm& term : terms_of(shape, rows, context)) {
+        seconds += std::max(term.flops / peak.flops_per_s, term.bytes / peak.bytes_per_s);
+    }
+    return 1e3 * seconds;
+}
+
+double experts_touched(const ModelShape& shape, int rows) {
+    return std::min<double>(shape.experts, static_cast<double>(shape.experts_used) * rows);
+}
+
+}  // namespace bastion

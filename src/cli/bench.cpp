@@ -1,0 +1,195 @@
+// bastion bench: methods over prompts, interleaved, compared with plain decoding first and timed second.
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/bench_llama.h"
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/files.h"
+#include "cli/interrupt.h"
+#include "cli/machine.h"
+
+namespace bastion::cli {
+
+namespace {
+
+/// Tokens of the untimed run before the measurement, which touches weights and caches once for every method.
+constexpr int kWarmUpTokens = 8;
+
+struct BenchFlags {
+    EngineOptions engine;
+    GenerateOptions generate;
+    PromptOptions prompt;
+    std::string prompts, methods = "ar,chain,tree", out;
+    int limit = 0, repeat = 1;
+};
+
+void declare(Flags& flags, BenchFlags& o) {
+    flags.section("benchmark");
+    flags("prompts", o.prompts, "FILE.jsonl", "one JSON object a line, with `prompt` or `turns`");
+    flags("limit", o.limit, "N", "only the first N prompts, 0: all");
+    flags("methods", o.methods, "LIST", "of ar, chain, tree, tree:N, beam:WxD, llama.cpp");
+    flags("repeat", o.repeat, "N", "runs of every method on every prompt; the fastest counts");
+    flags("out", o.out, "FILE.json", "write all results");
+    flags.limit("limit", 0, 1e9);
+    flags.limit("repeat", 1, 1000);
+    declare_prompt(flags, o.prompt);
+    declare_method(flags, o.generate);
+    for (const char* name : {"method", "budget", "beam"}) flags.remove(name);  // --methods says these
+    declare_sampling(flags, o.generate.sampling);
+    declare_engine(flags, o.engine);
+}
+
+/// Everything that is measured, and the answerer of each method.
+class Bench {
+ public:
+    Bench(Engine& engine, const BenchFlags& o, std::vector<BenchMethod> methods, std::vector<BenchPrompt> prompts,
+          ProgressLine& progress)
+        : engine_(engine), o_(o), progress_(progress) {
+        results_.methods = std::move(methods);
+        results_.prompts = std::move(prompts);
+    }
+
+    /// Refuses what cannot be measured before anything is.
+    Status prepare() {
+        for (const BenchMethod& method : results_.methods) {
+            if (!method.reference) BASTION_CHECK(engine_.check(method.apply(o_.generate)));
+        }
+        for (const BenchPrompt& prompt : results_.prompts) {
+            const auto tokens = first_turn(engine_, prompt, o_.prompt);
+            if (!tokens.ok()) return tokens.error();
+        }
+        BASTION_ASSIGN(answerers_, make_answerers());
+        return warm_up();
+    }
+
+    /// Runs all prompts; an interruption leaves the complete ones. The slot of the engine is free between runs.
+    Status run() {
+        for (std::size_t p = 0; p < results_.prompts.size() && !interrupt::requested(); ++p) {
+            BASTION_ASSIGN(std::vector<BenchEntry> entries, run_one(p));
+            if (interrupt::requested()) break;
+            results_.entries.insert(results_.entries.end(), entries.begin(), entries.end());
+        }
+        progress_.clear();
+        results_.compare();
+        return {};
+    }
+
+    const BenchResults& results() const { return results_; }
+
+ private:
+    using Answerers = std::vector<std::unique_ptr<Answerer>>;
+
+    Result<Answerers> make_answerers() {
+        const GenerateOptions& options = o_.generate;
+        Answerers answerers;
+        for (const BenchMethod& method : results_.methods) {
+            if (method.reference) {
+                BASTION_ASSIGN(auto answerer, make_llama_answerer(engine_, options));
+                answerers.push_back(std::move(answerer));
+            } else {
+                answerers.push_back(make_engine_answerer(engine_, method.apply(options)));
+            }
+        }
+        return answerers;
+    }
+
+    Status warm_up() {
+        progress_.show("warm up", 0);
+        BenchPrompt prompt = results_.prompts.front();
+        prompt.turns.resize(1);
+        for (const auto& answerer : answerers_) {
+            answerer->set_max_tokens(std::min(o_.generate.max_tokens, kWarmUpTokens));
+            const auto run = run_prompt(engine_, *answerer, prompt, o_.prompt);
+            if (!run.ok()) return run.error();
+            BASTION_CHECK(answerer->restart());
+            answerer->set_max_tokens(o_.generate.max_tokens);
+        }
+        return {};
+    }
+
+    Result<std::vector<BenchEntry>> run_one(std::size_t p) {
+        const std::size_t count = results_.methods.size();
+        std::vector<BenchEntry> entries(count);
+        for (int repeat = 0; repeat < o_.repeat; ++repeat) {
+            for (const std::size_t m : method_order(count, p)) {
+                const double done = static_cast<double>((p * o_.repeat + repeat) * count + m);
+                progress_.show("bench " + results_.prompts[p].id, done / (results_.prompts.size() * o_.repeat * count));
+                BASTION_ASSIGN(BenchRun run, run_prompt(engine_, *answerers_[m], results_.prompts[p], o_.prompt));
+                if (run.interrupted) return entries;
+                BASTION_CHECK(answerers_[m]->restart());
+                entries[m].prompt = p;
+                entries[m].method = m;
+                entries[m].add(std::move(run), repeat == 0);
+            }
+        }
+        return entries;
+    }
+
+    Engine& engine_;
+    const BenchFlags& o_;
+    BenchResults results_;
+    Answerers answerers_;
+    ProgressLine& progress_;
+};
+
+/// Says what differed; true if one of our methods broke the promise of equal texts.
+bool report_mismatches(const BenchResults& results, const EngineInfo& info) {
+    for (const std::string& line : describe_mismatches(results)) std::fprintf(stderr, "bastion: %s\n", line.c_str());
+    for (const BenchEntry& entry : results.entries) {
+        if (entry.best.cut_short) {
+            std::fprintf(stderr, "bastion: prompt '%s', method %s: the later turns do not fit the context\n",
+                         results.prompts[entry.prompt].id.c_str(), results.methods[entry.method].name.c_str());
+        }
+    }
+    // Library kernels may round differently for different shapes; only our own promise the same bytes.
+    if (info.kernels == "library") return false;
+    return std::any_of(results.entries.begin(), results.entries.end(), [&](const BenchEntry& entry) {
+        return !entry.equal && !results.methods[entry.method].reference;
+    });
+}
+
+Result<int> finish(const BenchResults& results, const BenchFlags& o, const EngineInfo& info) {
+    const bool interrupted = interrupt::requested();
+    if (!results.entries.empty()) {
+        if (!o.out.empty()) BASTION_CHECK(write_text(o.out, bench_json(results, machine_json(info)) + "\n", "results"));
+        BASTION_ASSIGN(const int code, print_result(bench_table(results)));
+        if (code != kExitOk) return code;
+    }
+    const bool broken = report_mismatches(results, info);
+    if (interrupted) return kExitInterrupted;
+    if (broken) return runtime_error("texts differ from plain decoding, which must not happen with these kernels");
+    return kExitOk;
+}
+
+}  // namespace
+
+Result<int> bench_command(const Args& args) {
+    BenchFlags o;
+    o.generate.max_tokens = 128;
+    Flags flags(
+        "bench", "--prompts FILE.jsonl [options]",
+        "Runs decoding methods over prompts, interleaved; checks that the texts are equal and shows the speed.");
+    declare(flags, o);
+    BASTION_CHECK(flags.parse(args));
+    if (flags.help_wanted()) return print_result(flags.help());
+    BASTION_CHECK(check_prompt_options(flags, o.prompt));
+    if (!flags.given("prompts")) return bad_input("bench needs --prompts FILE.jsonl");
+    if (flags.given("out")) BASTION_CHECK(check_writable(o.out, "results"));
+    BASTION_ASSIGN(std::vector<BenchMethod> methods, parse_methods(o.methods));
+    for (const BenchMethod& method : methods) {
+        if (method.reference) BASTION_CHECK(check_llama_options(o.generate));
+    }
+    BASTION_ASSIGN(const std::string text, read_text(o.prompts, "prompts"));
+    BASTION_ASSIGN(std::vector<BenchPrompt> prompts, parse_prompts(text, o.prompts, o.limit));
+
+    ProgressLine progress;
+    BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));
+    Bench bench(*engine, o, std::move(methods), std::move(prompts), progress);
+    BASTION_CHECK(bench.prepare());
+    BASTION_CHECK(bench.run());
+    return finish(bench.results(), o, engine->info());
+}
+
+}  // namespace bastion::cli

@@ -1,0 +1,52 @@
+// Running one method over one prompt of a benchmark.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bastion/engine.h"
+#include "bastion/status.h"
+#include "cli/bench_prompts.h"
+#include "cli/common.h"
+
+namespace bastion::cli {
+
+/// What one answer, or the answers of one conversation together, gave. Prefill is left out of all times.
+struct BenchRun {
+    std::vector<std::string> texts;  ///< a turn each
+    int tokens = 0;                  ///< emitted
+    int cycle_tokens = 0;            ///< without the first token of each answer, which the prefill draws
+    int cycles = 0;
+    long nodes = 0;
+    double decode_s = 0;
+    bool interrupted = false;
+    bool cut_short = false;  ///< a later turn did not fit the context any more
+
+    void add(const BenchRun& answer);
+    double tau() const { return cycles > 0 ? static_cast<double>(cycle_tokens) / cycles : 0.0; }
+    std::string text() const;  ///< the turns, separated by an empty line
+};
+
+/// Something that answers prompts: our engine with one method, or llama.cpp.
+class Answerer {
+ public:
+    virtual ~Answerer() = default;
+    /// Forgets the conversation, so that the next answer starts from an empty cache.
+    virtual Status restart() = 0;
+    virtual void set_max_tokens(int max_tokens) = 0;
+    /// Answers the whole prompt; what it shares with the conversation so far need not be computed again.
+    virtual Result<BenchRun> answer(const std::vector<Token>& prompt) = 0;
+};
+
+std::unique_ptr<Answerer> make_engine_answerer(Engine& engine, GenerateOptions options);
+
+/// All turns of a prompt, each with the method's own earlier answers before it. The first turn must fit the context,
+/// a later one that does not ends the conversation.
+Result<BenchRun> run_prompt(const Engine& engine, Answerer& answerer, const BenchPrompt& prompt,
+                            const PromptOptions& options);
+
+/// Tokens of the first turn; an error names the prompt if it does not fit the context or cannot be rendered.
+Result<std::vector<Token>> first_turn(const Engine& engine, const BenchPrompt& prompt, const PromptOptions& options);
+
+}  // namespace bastion::cli

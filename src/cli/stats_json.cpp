@@ -1,0 +1,101 @@
+#include "cli/stats_json.h"
+
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/words.h"
+#include "text/stream.h"
+
+namespace bastion::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Six decimals are finer than any clock here, and keep the lines readable.
+double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+
+std::string format(const char* pattern, ...) {
+    char buffer[512];
+    va_list arguments;
+    va_start(arguments, pattern);
+    std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
+    va_end(arguments);
+    return buffer;
+}
+
+std::string budget_text(int budget) { return budget == 0 ? "auto" : std::to_string(budget); }
+
+}  // namespace
+
+std::string stats_json(const Stats& stats, const EngineInfo& info) {
+    Json json;
+    json["method"] = word(stats.method);
+    if (stats.budget == 0) {
+        json["budget"] = "auto";
+    } else {
+        json["budget"] = stats.budget;
+    }
+    json["controller"] = word(stats.controller);
+    json["prompt_tokens"] = stats.prompt_tokens;
+    json["tokens"] = stats.tokens;
+    json["stop_reason"] = to_string(stats.stop_reason);
+    json["prefill_ms"] = rounded(stats.prefill_ms);
+    json["decode_ms"] = rounded(stats.decode_ms);
+    json["tokens_per_s"] = rounded(stats.tokens_per_s());
+    json["cycles"] = stats.cycles;
+    json["tau"] = rounded(stats.tau());
+    json["mean_nodes"] = rounded(stats.mean_nodes());
+    json["off_cycles"] = stats.off_cycles;
+    json["off_reason"] = sanitize_utf8(stats.off_reason);
+    json["draft_ms"] = rounded(stats.draft_ms);
+    json["build_ms"] = rounded(stats.build_ms);
+    json["verify_ms"] = rounded(stats.verify_ms);
+    json["commit_ms"] = rounded(stats.commit_ms);
+    json["device"] = sanitize_utf8(info.device);
+    json["kernel"] = sanitize_utf8(info.kernels);
+    json["threads"] = info.threads;
+    return json.dump();
+}
+
+std::string stats_text(const Stats& stats, const EngineInfo& info) {
+    std::string out = format("prompt   %d tokens in %.1f ms", stats.prompt_tokens, stats.prefill_ms);
+    if (stats.reused_tokens > 0) out += format(" (%d from the cache)", stats.reused_tokens);
+    out += format("\nanswer   %d tokens in %.1f ms, %.1f tokens/s, stop reason %s\n", stats.tokens, stats.decode_ms,
+                  stats.tokens_per_s(), to_string(stats.stop_reason));
+    out += format("method   %s, budget %s, controller %s: %d cycles, tau %.2f, %.1f nodes a cycle",
+                  word(stats.method).c_str(), budget_text(stats.budget).c_str(), word(stats.controller).c_str(),
+                  stats.cycles, stats.tau(), stats.mean_nodes());
+    if (stats.off_cycles > 0) out += format(", %d cycles not drafted", stats.off_cycles);
+    if (!stats.off_reason.empty()) out += " (" + sanitize_utf8(stats.off_reason) + ")";
+    out += format("\ntime     draft %.1f ms, build %.1f ms, verify %.1f ms, commit %.1f ms", stats.draft_ms,
+                  stats.build_ms, stats.verify_ms, stats.commit_ms);
+    out += format(" on %s, %s kernels, %d threads\n", info.device.c_str(), info.kernels.c_str(), info.threads);
+    return out;
+}
+
+std::string trace_json(const CycleTrace& cycle, const Engine& engine) {
+    Json nodes = Json::array();
+    for (const CycleTrace::TraceNode& node : cycle.nodes) {
+        nodes.push_back({{"token", node.token},
+                         {"text", sanitize_utf8(engine.piece(node.token))},
+                         {"parent", node.parent},
+                         {"depth", node.depth},
+                         {"logprob", node.logprob},
+                         {"accepted", node.accepted}});
+    }
+    Json json;
+    json["cycle"] = cycle.cycle;
+    json["position"] = cycle.position;
+    json["budget"] = cycle.budget;
+    json["predicted_ms"] = rounded(cycle.predicted_ms);
+    json["draft_ms"] = rounded(cycle.draft_ms);
+    json["verify_ms"] = rounded(cycle.verify_ms);
+    json["nodes"] = std::move(nodes);
+    json["emitted"] = cycle.emitted;
+    return json.dump();
+}
+
+}  // namespace bastion::cli

@@ -1,0 +1,242 @@
+#include "engine/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "model/blocks.h"
+#include "tree/build.h"
+
+namespace bastion {
+namespace {
+
+double best_of(int times, const std::function<Status()>& run, Status& status) {
+    double best = 0;
+    for (int i = 0; i < times && status.ok(); ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        status = run();
+        const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        best = i == 0 ? ms : std::min(best, ms);
+    }
+    return best;
+}
+
+/// FNV-1a over the ends of a file and its length: cheap, and different for different models.
+std::string fingerprint(const GgufFile& file) {
+    std::uint64_t hash = 0xcbf29ce484222325ull;
+    const auto mix = [&hash](const void* data, std::size_t bytes) {
+        for (std::size_t i = 0; i < bytes; ++i) {
+            hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3ull;
+        }
+    };
+    const std::uint64_t bytes = file.file_bytes();
+    mix(&bytes, sizeof bytes);
+    for (const TensorInfo& t : file.tensors()) {
+        mix(t.name.data(), t.name.size());
+        mix(t.data, std::min<std::size_t>(t.bytes, 256));
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    return text;
+}
+
+double bytes_per_element(const GgufFile& file, const std::function<bool(const std::string&)>& wanted) {
+    double bytes = 0, elements = 0;
+    for (const TensorInfo& t : file.tensors()) {
+        if (!wanted(t.name)) continue;
+        bytes += static_cast<double>(t.bytes);
+        elements += static_cast<double>(t.ne[0]) * t.ne[1] * t.ne[2];
+    }
+    return elements > 0 ? bytes / elements : 2.0;
+}
+
+/// A pass over `nodes` rows shaped like a tree (two children a node) at `context` committed tokens.
+class TimedPass {
+ public:
+    TimedPass(Models& models, int slot, int nodes, int context) : models_(models) {
+        std::vector<int> depth(nodes, 0);
+        for (int i = 0; i < nodes; ++i) {
+            parents_.push_back(i == 0 ? -1 : (i - 1) / 2);
+            if (i > 0) depth[i] = depth[parents_[i]] + 1;
+            positions_.push_back(context + depth[i]);
+            tokens_.push_back(static_cast<Token>((i * 7919L + 17) % models.config.vocab));
+        }
+        if (models.draft) features_ = models.draft->features->take(nodes);
+        rows_ = {slot, context, tokens_, positions_, parents_, features_};
+    }
+    ~TimedPass() {
+        if (models_.draft) models_.draft->features->give_back(features_);
+    }
+
+    Status run() { return models_.target->pass({&rows_, 1}, Outputs::argmax); }
+    double best_ms(int times, Status& status) {
+        return best_of(
+            times, [this] { return run(); }, status);
+    }
+
+ private:
+    Models& models_;
+    std::vector<Token> tokens_;
+    std::vector<std::int32_t> positions_, parents_, features_;
+    SequenceRows rows_;
+};
+
+/// Times one injection and draft, and what surrounds a verification: building, and moving rows.
+Status measure_draft(Models& m, int slot, Profile& profile) {
+    if (!m.draft) return {};
+    const int position = std::min(64, m.ctx / 2);
+    std::vector<std::int32_t> rows = m.draft->features->take(2);
+    const std::vector<std::int32_t> positions{position - 2, position - 1};
+    Status status;
+    std::vector<Lattice> lattices;
+    const auto draft = [&]() -> Status {
+        const Injection injection{slot, rows, positions};
+        BASTION_CHECK(m.draft->drafter->inject({&injection, 1}));
+        const DraftRequest request{slot, 0, position};
+        const int topk = std::min(8, m.draft->config.draft_vocab > 0 ? m.draft->config.draft_vocab : m.config.vocab);
+        BASTION_ASSIGN(lattices, m.draft->drafter->draft({&request, 1}, topk));
+        return {};
+    };
+    profile.draft_ms = best_of(4, draft, status);
+    m.draft->features->give_back(rows);
+    BASTION_CHECK(status);
+    const auto surround = [&]() -> Status {
+        const Tree tree = build_best_first(lattices.front(), 0, 32);
+        const std::vector<std::int32_t> kept{0, 2, 3};
+        return m.kv->keep_rows(*m.device, slot, position, kept);
+    };
+    profile.aux_ms = best_of(4, surround, status);
+    return status;
+}
+
+std::vector<int> node_counts(const Models& m, bool brief) {
+    if (brief) return {1, 2, 4, 8, 16};
+    std::vector<int> counts{1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64};
+    for (int n : {96, 128, 192, 256, 384, 512, 768, 1024}) {
+        if (n <= m.auto_nodes) counts.push_back(n);
+    }
+    return counts;
+}
+
+std::vector<int> contexts(const Models& m, bool brief) {
+    std::vector<int> wanted = brief ? std::vector<int>{64, 512} : std::vector<int>{64, 256, 1024};
+    std::erase_if(wanted, [&](int c) { return c >= m.ctx; });
+    if (wanted.empty()) wanted.push_back(m.ctx / 2);
+    return wanted;
+}
+
+}  // namespace
+
+ModelShape model_shape(const GgufFile& file, const ModelConfig& c, ggml_type cache_type) {
+    ModelShape s;
+    s.layers = c.layers;
+    s.hidden = c.hidden;
+    s.q_width = c.q_width();
+    s.kv_width = c.kv_width();
+    s.ffn_width = c.ffn;
+    s.vocab = c.vocab;
+    s.experts = c.experts;
+    s.experts_used = c.experts_used;
+    const auto contains = [](const char* part) {
+        return [part](const std::string& name) { return name.find(part) != std::string::npos; };
+    };
+    const std::string head = c.tied_head ? "token_embd.weight" : "output.weight";
+    s.attn_weight_bytes = bytes_per_element(file, [](const std::string& name) {
+        return name.find(".attn_") != std::string::npos && name.find("norm") == std::string::npos;
+    });
+    s.ffn_weight_bytes = bytes_per_element(file, [](const std::string& name) {
+        return name.find(".ffn_") != std::string::npos && name.find("norm") == std::string::npos &&
+               name.find("gate_inp") == std::string::npos;
+    });
+    if (c.experts > 0) s.router_weight_bytes = bytes_per_element(file, contains("ffn_gate_inp"));
+    s.head_weight_bytes = bytes_per_element(file, [&](const std::string& name) { return name == head; });
+    s.embed_weight_bytes = bytes_per_element(file, contains("token_embd"));
+    s.kv_bytes = static_cast<double>(ggml_type_size(cache_type)) / static_cast<double>(ggml_blck_size(cache_type));
+    return s;
+}
+
+Result<DevicePeak> measure_peak(const Models& m) {
+    DevicePeak peak;
+    Status status;
+    {  // arithmetic: a feed-forward matrix of the model, small enough to stay in cache, times many rows
+        constexpr int kRows = 64, kRepeats = 4;
+        const char* name = m.config.arch->experts ? "attn_q.weight" : "ffn_up.weight";
+        ggml_tensor* w = m.weights->find(0, name);
+        BASTION_ASSIGN(Graph g, Graph::create(64));
+        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, w->ne[0], kRows);
+        for (int i = 0; i < kRepeats; ++i) {
+            ggml_build_forward_expand(g.graph, Activations(g.ctx.get(), *m.device, x).times(w));
+        }
+        BASTION_CHECK(g.allocate(*m.device));
+        upload(x, std::vector<float>(static_cast<std::size_t>(ggml_nelements(x)), 0.5f));
+        const double ms = best_of(
+            5, [&] { return compute(*m.device, g.graph); }, status);
+        BASTION_CHECK(status);
+        peak.flops_per_s = 2.0 * static_cast<double>(w->ne[0]) * w->ne[1] * kRows * kRepeats / (ms * 1e-3);
+    }
+    {  // bandwidth: a copy far larger than any cache, read once and written once
+        constexpr std::int64_t kElements = std::int64_t{32} << 20;
+        BASTION_ASSIGN(Graph g, Graph::create(8));
+        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, 4096, kElements / 4096);
+        ggml_build_forward_expand(g.graph, ggml_dup(g.ctx.get(), x));
+        BASTION_CHECK(g.allocate(*m.device));
+        upload(x, std::vector<float>(kElements, 0.5f));
+        const double ms = best_of(
+            5, [&] { return compute(*m.device, g.graph); }, status);
+        BASTION_CHECK(status);
+        peak.bytes_per_s = 2.0 * sizeof(float) * static_cast<double>(kElements) / (ms * 1e-3);
+    }
+    return peak;
+}
+
+Profile profile_identity(const Models& m) {
+    Profile p;
+    p.device = m.device->description() + ", " + m.device->kernels_name() + " kernels, " +
+               std::to_string(m.device->threads()) + " threads, " + ggml_type_name(m.kv->keys(0)->type) + " cache";
+    p.target = m.config.name + " " + fingerprint(m.file);
+    if (m.draft) p.drafter = m.draft->config.name + " " + fingerprint(m.draft->file);
+    p.build = std::string("bastion " BASTION_VERSION ", ggml ") + ggml_version();
+    return p;
+}
+
+Result<Profile> measure_profile(Models& m, int slot, bool brief, const Progress& progress) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    constexpr double kBriefSeconds = 2.0;
+    Profile profile = profile_identity(m);
+    profile.shape = model_shape(m.file, m.config, m.kv->keys(0)->type);
+    BASTION_ASSIGN(profile.peak, measure_peak(m));
+
+    const std::vector<int> nodes = node_counts(m, brief);
+    const std::vector<int> depths = contexts(m, brief);
+    const double total = static_cast<double>(nodes.size() * depths.size());
+    Status status;
+    for (int context : depths) {
+        for (int n : nodes) {
+            if (brief && seconds() > kBriefSeconds && n > 2) continue;
+            TimedPass pass(m, slot, n, context);
+            if (n <= 8) status = pass.run();  // graph building shows only in short passes
+            const double ms = pass.best_ms(brief ? 2 : 3, status);
+            BASTION_CHECK(status);
+            profile.grid.push_back({n, context, ms});
+            if (progress) progress("calibrate", static_cast<double>(profile.grid.size()) / total);
+        }
+    }
+    profile.ar_ms = profile.grid.front().verify_ms;
+    BASTION_CHECK(measure_draft(m, slot, profile));
+
+    std::vector<double> rooflines;
+    for (const GridPoint& p : profile.grid) {
+        rooflines.push_back(roofline_ms(profile.shape, profile.peak, p.nodes, p.context));
+    }
+    profile.fit = fit_linear(profile.grid, rooflines);
+    profile.seconds = seconds();
+    if (progress) progress("calibrate", 1.0);
+    return profile;
+}
+
+}  // namespace bastion

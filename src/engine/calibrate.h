@@ -1,0 +1,23 @@
+// Measures what the latency model needs, on the loaded models.
+#pragma once
+
+#include "bastion/engine.h"
+#include "budget/calibration.h"
+#include "engine/models.h"
+
+namespace bastion {
+
+/// The shape the roofline model sees: dimensions of the target with the real bytes of its tensors.
+ModelShape model_shape(const GgufFile& file, const ModelConfig& config, ggml_type cache_type);
+
+/// Peak FLOP/s of the multiplication kernel in use and bandwidth of the device's memory, both measured.
+Result<DevicePeak> measure_peak(const Models& models);
+
+/// Times whole target passes (all logits) over a grid of tree sizes and contexts in cells of `slot`, which must hold
+/// no session's tokens, and one draft; then fits. `brief`: a small grid within about two seconds.
+Result<Profile> measure_profile(Models& models, int slot, bool brief, const Progress& progress);
+
+/// What the profile of these models is filed under: device with kernels and threads, both files' contents, the build.
+Profile profile_identity(const Models& models);
+
+}  // namespace bastion

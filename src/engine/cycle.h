@@ -1,0 +1,64 @@
+// One step of the machine: prefill chunks, and the draft-build-verify-commit cycle over a batch of sessions.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/models.h"
+#include "engine/session.h"
+
+namespace bastion {
+
+/// Runs steps on shared models. Holds the latency models of the controllers and scratch memory.
+class CycleRunner {
+ public:
+    explicit CycleRunner(Models& models) : models_(models) {}
+
+    /// Replaces what the controllers know.
+    void set_profile(const Profile& profile);
+    bool has_profile() const { return profile_.has_value(); }
+
+    /// The next chunk of the session's prompt; after the last one the first token is drawn.
+    Status prefill(SessionState& session);
+
+    /// One cycle for all sessions together. REQUIRES every session to be decoding.
+    Status cycle(std::span<SessionState* const> sessions);
+
+ private:
+    /// What one session puts into a cycle.
+    struct Entry {
+        SessionState* session = nullptr;
+        int position = 0;  ///< of the root
+        bool drafted = false;
+        std::string off_reason;  ///< if not drafted
+        int max_depth = 0;
+        Lattice lattice;
+        Tree tree;
+        std::vector<Token> tokens;
+        std::vector<std::int32_t> positions, parents, feature_rows;
+        int first_row = 0;  ///< of the pass
+        double predicted_verify_ms = 0, predicted_cycle_ms = 0, plain_ms = 0;
+        double build_ms = 0;
+        Verdict verdict;
+    };
+
+    Entry plan(SessionState& session);
+    Status draft(std::span<Entry> entries);
+    void build(Entry& entry, int other_rows);
+    Status verify(std::span<Entry> entries);
+    Status commit(Entry& entry);
+    Status inject(std::span<SessionState* const> sessions);
+    Token draw(SessionState& session, int row);
+    void report(const Entry& entry, double draft_ms, double verify_ms) const;
+    LatencyModel& latency(ControllerKind kind);
+
+    Models& models_;
+    std::optional<Profile> profile_;
+    std::map<ControllerKind, LatencyModel> latency_;
+    std::vector<float> logits_;
+};
+
+}  // namespace bastion

@@ -1,0 +1,83 @@
+#include "kernels/thread_pool.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace bastion::kernels {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+    _mm_pause();
+#else
+    std::this_thread::yield();
+#endif
+}
+
+// Between two kernels of a pass there are a few microseconds; between two passes there may be many milliseconds.
+constexpr int kSpinsBeforeSleep = 4000;
+constexpr int kSpinsBeforeYield = 200;
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+    stop_ = true;
+    generation_.fetch_add(1);
+    generation_.notify_all();
+    for (std::thread& t : workers_) t.join();
+}
+
+std::int64_t ThreadPool::grain(std::int64_t count, std::int64_t smallest) const {
+    constexpr std::int64_t kChunksPerThread = 4;
+    return std::max(smallest, count / (threads() * kChunksPerThread));
+}
+
+void ThreadPool::take_chunks() {
+    for (;;) {
+        const std::int64_t begin = next_.fetch_add(job_.grain);
+        if (begin >= job_.count) return;
+        job_.call(job_.work, begin, std::min(begin + job_.grain, job_.count));
+    }
+}
+
+void ThreadPool::start(const Job& job) {
+    job_ = job;
+    next_ = 0;
+    open_ = true;
+    generation_.fetch_add(1);
+    if (sleepers_.load() > 0) generation_.notify_all();
+    take_chunks();
+    open_ = false;
+    for (int spins = 0; active_.load() != 0; ++spins) {
+        if (spins < kSpinsBeforeYield) {
+            relax();
+        } else {
+            std::this_thread::yield();
+        }
+    }
+}
+
+void ThreadPool::worker_loop() {
+    std::uint32_t seen = 0;
+    while (!stop_) {
+        for (int spins = 0; generation_.load() == seen && spins < kSpinsBeforeSleep; ++spins) relax();
+        if (generation_.load() == seen) {
+            sleepers_.fetch_add(1);
+            generation_.wait(seen);
+            sleepers_.fetch_sub(1);
+        }
+        seen = generation_.load();
+        active_.fetch_add(1);
+        if (open_.load()) take_chunks();
+        active_.fetch_sub(1);
+    }
+}
+
+}  // namespace bastion::kernels

@@ -1,0 +1,60 @@
+// Threads for the kernels of our own. ggml's barriers spin until every thread has arrived, so one core taken by another
+// process stalls the whole pass; here work is cut into chunks that whichever thread is running takes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace bastion::kernels {
+
+/// A fixed set of threads, the caller's included. One `run` at a time; not reentrant.
+class ThreadPool {
+ public:
+    explicit ThreadPool(int threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+    /// Calls work(begin, end) until [0, count) is covered, in chunks of `grain` items, on all threads; returns when
+    /// every call has. Which thread takes which chunk must not matter to the result.
+    template <class Work>
+    void run(std::int64_t count, std::int64_t grain, const Work& work) {
+        if (count <= grain || workers_.empty()) {
+            if (count > 0) work(std::int64_t{0}, count);
+            return;
+        }
+        start({[](const void* w, std::int64_t begin, std::int64_t end) { (*static_cast<const Work*>(w))(begin, end); },
+               &work, count, grain});
+    }
+
+    /// A grain that gives every thread a few chunks of at least `smallest` items.
+    std::int64_t grain(std::int64_t count, std::int64_t smallest) const;
+
+ private:
+    struct Job {
+        void (*call)(const void* work, std::int64_t begin, std::int64_t end) = nullptr;
+        const void* work = nullptr;
+        std::int64_t count = 0, grain = 1;
+    };
+
+    void start(const Job& job);
+    void take_chunks();
+    void worker_loop();
+
+    // A worker announces itself in `active_` before it looks at `open_`; the caller closes the job before it waits for
+    // `active_` to fall to 0. So no worker reads `job_` while it is replaced.
+    Job job_;
+    std::atomic<std::int64_t> next_{0};
+    std::atomic<bool> open_{false};
+    std::atomic<int> active_{0};
+    std::atomic<std::uint32_t> generation_{0};
+    std::atomic<int> sleepers_{0};
+    std::atomic<bool> stop_{false};
+    std::vector<std::thread> workers_;
+};
+
+}  // namespace bastion::kernels

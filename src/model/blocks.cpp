@@ -1,0 +1,174 @@
+#include "model/blocks.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bastion {
+
+Result<Graph> Graph::create(std::size_t nodes) {
+    Graph g;
+    g.ctx.reset(
+        ggml_init({ggml_tensor_overhead() * nodes * 2 + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
+    if (!g.ctx) return runtime_error("out of memory while building a graph");
+    g.graph = ggml_new_graph_custom(g.ctx.get(), nodes, false);
+    return g;
+}
+
+Status Graph::allocate(const Device& device) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+        ggml_tensor* node = ggml_graph_node(graph, i);
+        if (!ggml_backend_supports_op(device.backend(), node)) {
+            return runtime_error("device " + device.name() + " does not implement " + ggml_op_desc(node) + " for " +
+                                 ggml_type_name(node->src[0] ? node->src[0]->type : node->type));
+        }
+    }
+    allocator.reset(ggml_gallocr_new(device.buffer_type()));
+    if (!ggml_gallocr_alloc_graph(allocator.get(), graph)) {
+        return runtime_error("not enough memory on " + device.name() + " for a pass");
+    }
+    return {};
+}
+
+ggml_tensor* Activations::quantized_for(ggml_tensor* w) {
+    if (!quantized_ || quantized_type_ != w->type) {
+        ggml_tensor* rows = ggml_reshape_2d(ctx_, x_, x_->ne[0], ggml_nrows(x_));
+        quantized_ = kernels::quantize_rows(ctx_, device_.pool(), rows, w);
+        quantized_type_ = w->type;
+    }
+    return quantized_;
+}
+
+ggml_tensor* Activations::times(ggml_tensor* w) {
+    if (!device_.exact()) return ggml_mul_mat(ctx_, w, x_);
+    return kernels::multiply(ctx_, device_.pool(), w, quantized_for(w));
+}
+
+ggml_tensor* Activations::times_experts(ggml_tensor* w, ggml_tensor* chosen) {
+    if (device_.exact()) return kernels::multiply_experts(ctx_, device_.pool(), w, quantized_for(w), chosen);
+    ggml_tensor* rows = x_->ne[2] == chosen->ne[1] ? x_ : ggml_reshape_3d(ctx_, x_, x_->ne[0], 1, x_->ne[1]);
+    return ggml_mul_mat_id(ctx_, w, rows, chosen);
+}
+
+ggml_tensor* LayerBuilder::norm(ggml_tensor* x, ggml_tensor* weight) const {
+    return ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), weight);
+}
+
+ggml_tensor* LayerBuilder::heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight,
+                                           ggml_tensor* positions) const {
+    x = ggml_reshape_3d(ctx_, x, config_.head_dim, heads, x->ne[1]);  // [head_dim, heads, n]
+    if (norm_weight) x = norm(x, norm_weight);
+    return ggml_rope_ext(ctx_, x, positions, weights_.find("rope_freqs.weight"), config_.rope_dims,
+                         config_.arch->rope_mode, config_.train_ctx, config_.rope_base, config_.rope_scale, 0.0f, 1.0f,
+                         32.0f, 1.0f);
+}
+
+LayerBuilder::Written LayerBuilder::write_kv(int index, Activations& in, const PassInputs& inputs) const {
+    ggml_tensor* k = heads_norm_rope(in.times(weights_.find(index, "attn_k.weight")), config_.kv_heads,
+                                     weights_.find(index, "attn_k_norm.weight"), inputs.positions);
+    ggml_tensor* v = in.times(weights_.find(index, "attn_v.weight"));
+    k = ggml_reshape_2d(ctx_, k, config_.kv_width(), k->ne[2]);
+    Written written{ggml_set_rows(ctx_, kv_.keys(index), k, inputs.cells),
+                    ggml_set_rows(ctx_, kv_.values(index), v, inputs.cells)};
+    ggml_build_forward_expand(graph_, written.keys);
+    ggml_build_forward_expand(graph_, written.values);
+    return written;
+}
+
+ggml_tensor* LayerBuilder::attend_library(ggml_tensor* q, const Written& kv, const PassInputs& inputs) const {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+    ggml_tensor* all = nullptr;
+    for (std::size_t i = 0; i < inputs.ranges.size(); ++i) {
+        const RowRange& range = inputs.ranges[i];
+        const auto view = [&](ggml_tensor* cache) {  // [head_dim, cells, kv_heads] of the slot
+            return ggml_view_3d(ctx_, cache, config_.head_dim, range.cells, config_.kv_heads, cache->nb[1],
+                                ggml_row_size(cache->type, config_.head_dim),
+                                static_cast<std::size_t>(range.slot) * kv_.cells() * cache->nb[1]);
+        };
+        ggml_tensor* rows = ggml_view_3d(ctx_, q, q->ne[0], q->ne[1], range.count, q->nb[1], q->nb[2],
+                                         static_cast<std::size_t>(range.first) * q->nb[2]);
+        ggml_tensor* out = ggml_flash_attn_ext(ctx_, ggml_permute(ctx_, rows, 0, 2, 1, 3), view(kv.keys),
+                                               view(kv.values), inputs.masks[i], scale, 0.0f, 0.0f);
+        ggml_prec_set_acc(out, GGML_PREC_F32);
+        out = ggml_reshape_2d(ctx_, out, config_.q_width(), range.count);
+        all = all ? ggml_concat(ctx_, all, out, 1) : out;
+    }
+    return all;
+}
+
+ggml_tensor* LayerBuilder::attention(int index, Activations& in, const PassInputs& inputs) const {
+    ggml_tensor* q = heads_norm_rope(in.times(weights_.find(index, "attn_q.weight")), config_.heads,
+                                     weights_.find(index, "attn_q_norm.weight"), inputs.positions);
+    const Written kv = write_kv(index, in, inputs);
+    ggml_tensor* mixed =
+        device_.exact() ? kernels::attend(ctx_, q, kv.keys, kv.values, inputs.plan) : attend_library(q, kv, inputs);
+    return Activations(ctx_, device_, mixed).times(weights_.find(index, "attn_output.weight"));
+}
+
+ggml_tensor* LayerBuilder::feed_forward(int index, ggml_tensor* x) const {
+    if (config_.arch->experts) return experts(index, x);
+    Activations in(ctx_, device_, x);
+    ggml_tensor* gate = in.times(weights_.find(index, "ffn_gate.weight"));
+    ggml_tensor* up = in.times(weights_.find(index, "ffn_up.weight"));
+    return Activations(ctx_, device_, ggml_swiglu_split(ctx_, gate, up)).times(weights_.find(index, "ffn_down.weight"));
+}
+
+/// Softmax router, the K most likely experts of every row with their weights renormalised, results added in rank order.
+ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
+    const std::int64_t n = x->ne[1];
+    const int used = config_.experts_used;
+    constexpr float kSmallestSum = 6.103515625e-5f;  // smallest normal f16: keeps the division finite
+    Activations in(ctx_, device_, x);
+    ggml_tensor* logits = in.times(weights_.find(index, "ffn_gate_inp.weight"));
+    ggml_tensor* probabilities = ggml_soft_max(ctx_, logits);             // [experts, n]
+    ggml_tensor* chosen = ggml_argsort_top_k(ctx_, probabilities, used);  // i32 [used, n]
+    ggml_tensor* share = ggml_get_rows(ctx_, ggml_reshape_3d(ctx_, probabilities, 1, config_.experts, n), chosen);
+    share = ggml_reshape_2d(ctx_, share, used, n);
+    share = ggml_div(ctx_, share, ggml_clamp(ctx_, ggml_sum_rows(ctx_, share), kSmallestSum, INFINITY));
+    share = ggml_reshape_3d(ctx_, share, 1, used, n);
+
+    ggml_tensor* up = in.times_experts(weights_.find(index, "ffn_up_exps.weight"), chosen);
+    ggml_tensor* gate = in.times_experts(weights_.find(index, "ffn_gate_exps.weight"), chosen);
+    Activations inner(ctx_, device_, ggml_swiglu_split(ctx_, gate, up));                           // [ffn, used, n]
+    ggml_tensor* out = inner.times_experts(weights_.find(index, "ffn_down_exps.weight"), chosen);  // [hidden, used, n]
+    out = ggml_mul(ctx_, out, share);
+    ggml_tensor* sum = nullptr;
+    for (int rank = 0; rank < used; ++rank) {
+        ggml_tensor* part = ggml_view_2d(ctx_, out, config_.hidden, n, out->nb[2], rank * out->nb[1]);
+        sum = sum ? ggml_add(ctx_, sum, part) : part;
+    }
+    return used == 1 ? ggml_cont(ctx_, sum) : sum;
+}
+
+ggml_tensor* LayerBuilder::layer(int index, ggml_tensor* x, const PassInputs& inputs) const {
+    Activations in(ctx_, device_, norm(x, weights_.find(index, "attn_norm.weight")));
+    x = ggml_add(ctx_, attention(index, in, inputs), x);
+    return ggml_add(ctx_, feed_forward(index, norm(x, weights_.find(index, "ffn_norm.weight"))), x);
+}
+
+kernels::AttentionPlan empty_plan(const ModelConfig& config, const Device& device) {
+    kernels::AttentionPlan plan;
+    plan.pool = device.exact() ? &device.pool() : nullptr;
+    plan.head_dim = config.head_dim;
+    plan.heads = config.heads;
+    plan.kv_heads = config.kv_heads;
+    plan.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    return plan;
+}
+
+std::vector<ggml_fp16_t> mask_from_plan(const kernels::AttentionPlan& plan, const RowRange& range, int slot_cells) {
+    const ggml_fp16_t hidden = ggml_fp32_to_fp16(-INFINITY);
+    const ggml_fp16_t seen = ggml_fp32_to_fp16(0.0f);
+    const std::int64_t base = static_cast<std::int64_t>(range.slot) * slot_cells;
+    std::vector<ggml_fp16_t> mask(static_cast<std::size_t>(range.cells) * range.count, hidden);
+    for (int i = 0; i < range.count; ++i) {
+        const kernels::AttentionRow& row = plan.rows[range.first + i];
+        ggml_fp16_t* out = mask.data() + static_cast<std::size_t>(i) * range.cells;
+        std::fill_n(out + (row.first_cell - base), row.run, seen);
+        for (int e = row.extra_begin; e < row.extra_end; ++e) out[plan.extra[e] - base] = seen;
+    }
+    return mask;
+}
+
+int padded_cells(int cells, int limit) { return std::min((cells + 255) / 256 * 256, limit); }
+
+}  // namespace bastion

@@ -1,0 +1,103 @@
+#include "model/device.h"
+
+#include <ggml-cpu.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <thread>
+
+namespace bastion {
+namespace {
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+}
+
+/// Physical cores this process may use; hyper-threads slow a memory-bound decoder down.
+int physical_cores() {
+    std::set<std::pair<int, int>> cores;
+    std::ifstream info("/proc/cpuinfo");
+    std::string line;
+    int package = 0;
+    while (std::getline(info, line)) {
+        const auto value = [&] { return std::atoi(line.substr(line.find(':') + 1).c_str()); };
+        if (line.rfind("physical id", 0) == 0) package = value();
+        if (line.rfind("core id", 0) == 0) cores.emplace(package, value());
+    }
+    const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    return cores.empty() ? logical : std::min<int>(logical, static_cast<int>(cores.size()));
+}
+
+}  // namespace
+
+std::vector<std::string> Device::names() {
+    std::vector<std::string> names{"cpu"};
+    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(dev) != GGML_BACKEND_DEVICE_TYPE_CPU)
+            names.push_back(lower(ggml_backend_dev_name(dev)));
+    }
+    return names;
+}
+
+Result<std::unique_ptr<Device>> Device::open(const std::string& name, int threads, Kernels kernels) {
+    if (threads < 0 || threads > 512) {
+        return bad_input("threads is " + std::to_string(threads) + ", expected 0 to 512");
+    }
+    std::unique_ptr<Device> device(new Device());
+    device->name_ = lower(name);
+    device->is_cpu_ = device->name_ == "cpu";
+    if (device->is_cpu_) {
+        device->threads_ = threads > 0 ? threads : physical_cores();
+        device->backend_.reset(ggml_backend_cpu_init());
+        if (!device->backend_) return runtime_error("the CPU backend failed to start");
+        if (kernels == Kernels::library) {
+            ggml_backend_cpu_set_n_threads(device->backend_.get(), device->threads_);
+        } else {
+            // Our kernels bring their own threads; what is left to ggml is too small to share out.
+            device->pool_ = std::make_unique<kernels::ThreadPool>(device->threads_);
+            ggml_backend_cpu_set_n_threads(device->backend_.get(), 1);
+        }
+        return device;
+    }
+    if (kernels == Kernels::generic) return bad_input("kernels generic run on the CPU only, not on " + name);
+    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+        if (lower(ggml_backend_dev_name(dev)) != device->name_) continue;
+        device->backend_.reset(ggml_backend_dev_init(dev, nullptr));
+        if (!device->backend_) return runtime_error("device " + name + " failed to start");
+        return device;
+    }
+    std::string known;
+    for (const std::string& n : names()) known += (known.empty() ? "" : ", ") + n;
+    return bad_input("there is no device " + name + ", this machine and build have " + known);
+}
+
+std::string Device::description() const {
+    return ggml_backend_dev_description(ggml_backend_get_device(backend_.get()));
+}
+
+std::size_t Device::free_bytes() const {
+    if (is_cpu_) {
+        std::ifstream info("/proc/meminfo");
+        std::string key;
+        std::size_t kib = 0;
+        for (std::string unit; info >> key >> kib; std::getline(info, unit)) {
+            if (key == "MemAvailable:") return kib * 1024;
+        }
+    }
+    std::size_t free = 0, total = 0;
+    ggml_backend_dev_memory(ggml_backend_get_device(backend_.get()), &free, &total);
+    return free;
+}
+
+Status compute(const Device& device, ggml_cgraph* graph) {
+    if (ggml_backend_graph_compute(device.backend(), graph) != GGML_STATUS_SUCCESS) {
+        return runtime_error("device " + device.name() + " failed to compute a pass");
+    }
+    return {};
+}
+
+}  // namespace bastion

@@ -1,0 +1,72 @@
+#include "model/weights.h"
+
+#include <cstring>
+
+namespace bastion {
+namespace {
+
+/// A ggml tensor of the file's name, type and shape, without memory.
+ggml_tensor* declare(ggml_context* ctx, const TensorInfo& info) {
+    ggml_tensor* tensor = ggml_new_tensor(ctx, info.type, GGML_MAX_DIMS, info.ne);
+    ggml_set_name(tensor, info.name.c_str());
+    return tensor;
+}
+
+}  // namespace
+
+Result<Weights> Weights::load(const GgufFile& file, const Device& device, const Progress& progress) {
+    Weights weights;
+    const std::size_t count = file.tensors().size();
+    weights.ctx_.reset(ggml_init({ggml_tensor_overhead() * (count + 1), nullptr, true}));
+    if (!weights.ctx_) return runtime_error("out of memory while reading " + file.path());
+    for (const TensorInfo& info : file.tensors()) {
+        weights.tensors_.emplace(info.name, declare(weights.ctx_.get(), info));
+        weights.bytes_ += info.bytes;
+    }
+
+    if (device.is_cpu()) {
+        // Every tensor is a view of the mapping: nothing is copied, pages come in as they are used.
+        for (const TensorInfo& info : file.tensors()) {
+            const auto address = reinterpret_cast<std::uintptr_t>(info.data);
+            if (address % 32 != 0) {
+                return bad_input(file.path() + ": tensor " + info.name + " is not aligned to 32 bytes");
+            }
+            auto* data = const_cast<void*>(info.data);
+            ggml_backend_buffer_ptr buffer(ggml_backend_cpu_buffer_from_ptr(data, info.bytes));
+            if (!buffer ||
+                ggml_backend_tensor_alloc(buffer.get(), weights.tensors_.at(info.name), data) != GGML_STATUS_SUCCESS) {
+                return runtime_error("cannot use tensor " + info.name + " of " + file.path() + " in place");
+            }
+            ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+            weights.buffers_.push_back(std::move(buffer));
+        }
+        if (progress) progress("load", 1.0);
+        return weights;
+    }
+
+    ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(weights.ctx_.get(), device.backend()));
+    if (!buffer) {
+        return runtime_error("not enough memory on " + device.name() + " for the " +
+                             std::to_string(weights.bytes_ >> 20) + " MiB of weights in " + file.path());
+    }
+    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    std::size_t done = 0;
+    for (const TensorInfo& info : file.tensors()) {
+        ggml_backend_tensor_set(weights.tensors_.at(info.name), info.data, 0, info.bytes);
+        done += info.bytes;
+        if (progress) progress("load", static_cast<double>(done) / static_cast<double>(weights.bytes_));
+    }
+    weights.buffers_.push_back(std::move(buffer));
+    return weights;
+}
+
+ggml_tensor* Weights::find(std::string_view name) const {
+    const auto it = tensors_.find(std::string(name));
+    return it == tensors_.end() ? nullptr : it->second;
+}
+
+ggml_tensor* Weights::find(int layer, std::string_view suffix) const {
+    return find("blk." + std::to_string(layer) + "." + std::string(suffix));
+}
+
+}  // namespace bastion

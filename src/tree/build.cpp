@@ -1,0 +1,155 @@
+#include "tree/build.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace bastion {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+int usable_depth(const Lattice& lattice, int max_depth) {
+    return max_depth < 0 ? lattice.depth : std::min(lattice.depth, max_depth);
+}
+
+double or_nothing(double logprob) { return std::isnan(logprob) ? kNothing : logprob; }
+
+/// Whether the rank path of `a` is lexicographically smaller than that of `b`. Both have the same depth, and their
+/// parents are nodes of `nodes`. Climbing in step, the last difference met is the one nearest to the root.
+bool smaller_path(const std::vector<Node>& nodes, const Node& a, const Node& b) {
+    bool smaller = a.rank < b.rank;
+    std::int32_t pa = a.parent, pb = b.parent;
+    while (pa != pb) {
+        const Node &na = nodes[pa], &nb = nodes[pb];
+        if (na.rank != nb.rank) smaller = na.rank < nb.rank;
+        pa = na.parent;
+        pb = nb.parent;
+    }
+    return smaller;
+}
+
+/// The total order of nodes: true if `a` comes before `b`.
+bool before(const std::vector<Node>& nodes, const Node& a, const Node& b) {
+    if (a.logprob != b.logprob) return a.logprob > b.logprob;
+    if (a.depth != b.depth) return a.depth < b.depth;
+    return smaller_path(nodes, a, b);
+}
+
+void append(Tree& tree, const Node& node) {
+    tree.nodes.push_back(node);
+    tree.surrogate += std::exp(node.logprob);
+}
+
+Tree only_root(Token token) {
+    Tree tree;
+    append(tree, Node{.token = token});
+    return tree;
+}
+
+}  // namespace
+
+TreeBuilder::TreeBuilder(const Lattice& lattice, Token root, int max_depth)
+    : TreeBuilder(lattice, std::span<const double>(), root, max_depth) {}
+
+TreeBuilder::TreeBuilder(const Lattice& lattice, std::span<const double> logprobs, Token root, int max_depth)
+    : lattice_(&lattice), logprobs_(logprobs), max_depth_(usable_depth(lattice, max_depth)), tree_(only_root(root)) {
+    propose(0, 0);
+}
+
+double TreeBuilder::entry(int row, int rank) const {
+    if (logprobs_.empty()) return or_nothing(lattice_->logprob(row, rank));
+    return or_nothing(logprobs_[static_cast<std::size_t>(row) * lattice_->width + rank]);
+}
+
+/// Makes the first child of `parent` with rank >= `first_rank` and rho > 0 a candidate.
+void TreeBuilder::propose(std::int32_t parent, int first_rank) {
+    const Node& above = tree_.nodes[parent];
+    if (above.depth >= max_depth_) return;
+    const int row = above.depth;
+    for (int rank = first_rank; rank < lattice_->width; ++rank) {
+        const double logprob = above.logprob + entry(row, rank);
+        if (logprob == kNothing) continue;
+        heap_.push_back({lattice_->token(row, rank), parent, row + 1, rank, logprob});
+        std::push_heap(heap_.begin(), heap_.end(),
+                       [this](const Node& a, const Node& b) { return before(tree_.nodes, b, a); });
+        return;
+    }
+}
+
+std::optional<double> TreeBuilder::next_logprob() const {
+    if (heap_.empty()) return std::nullopt;
+    return heap_.front().logprob;
+}
+
+void TreeBuilder::grow() {
+    std::pop_heap(heap_.begin(), heap_.end(),
+                  [this](const Node& a, const Node& b) { return before(tree_.nodes, b, a); });
+    const Node node = heap_.back();
+    heap_.pop_back();
+    append(tree_, node);
+    // Both successors come after `node` in the total order (rows are sorted, log q <= 0), so nothing is missed.
+    propose(node.parent, node.rank + 1);
+    propose(tree_.size() - 1, 0);
+}
+
+Tree TreeBuilder::take(int nodes) {
+    Tree cut = std::move(tree_);
+    tree_ = Tree{};
+    heap_.clear();
+    const int kept = std::clamp(nodes, 1, cut.size());
+    if (kept < cut.size()) {
+        cut.nodes.resize(kept);
+        // Summed anew in insertion order: the same bits as A-hat had when the tree was that small.
+        cut.surrogate = 0;
+        for (const Node& node : cut.nodes) cut.surrogate += std::exp(node.logprob);
+    }
+    return cut;
+}
+
+Tree build_best_first(const Lattice& lattice, Token root, int budget, int max_depth) {
+    TreeBuilder builder(lattice, root, max_depth);
+    while (builder.tree().size() < budget && builder.next_logprob()) builder.grow();
+    return builder.take(budget);
+}
+
+Tree build_chain(const Lattice& lattice, Token root, int max_depth) {
+    return build_beam(lattice, root, 1, usable_depth(lattice, max_depth));
+}
+
+Tree build_beam(const Lattice& lattice, Token root, int width, int depth) {
+    Tree tree = only_root(root);
+    const int rows = usable_depth(lattice, std::max(depth, 0));
+    std::int32_t first = 0;  // hypotheses kept at the depth above: nodes [first, end)
+    for (int row = 0; row < rows; ++row) {
+        const std::int32_t end = tree.size();
+        std::vector<Node> candidates;
+        for (std::int32_t parent = first; parent < end; ++parent) {
+            for (int rank = 0; rank < lattice.width; ++rank) {
+                const double logprob = tree.nodes[parent].logprob + or_nothing(lattice.logprob(row, rank));
+                if (logprob == kNothing) continue;
+                candidates.push_back({lattice.token(row, rank), parent, row + 1, rank, logprob});
+            }
+        }
+        const auto kept = std::min<std::ptrdiff_t>(std::max(width, 0), std::ssize(candidates));
+        std::partial_sort(candidates.begin(), candidates.begin() + kept, candidates.end(),
+                          [&tree](const Node& a, const Node& b) { return before(tree.nodes, a, b); });
+        for (std::ptrdiff_t i = 0; i < kept; ++i) append(tree, candidates[i]);
+        if (kept == 0) break;
+        first = end;
+    }
+    return tree;
+}
+
+int lattice_capacity(const Lattice& lattice, int max_depth, int limit) {
+    std::int64_t total = 1, level = 1;
+    for (int row = 0; row < usable_depth(lattice, max_depth) && level > 0 && total < limit; ++row) {
+        int usable = 0;
+        for (int rank = 0; rank < lattice.width; ++rank) usable += or_nothing(lattice.logprob(row, rank)) != kNothing;
+        level = std::min<std::int64_t>(level * usable, limit);
+        total += level;
+    }
+    return static_cast<int>(std::min<std::int64_t>(total, limit));
+}
+
+}  // namespace bastion
