@@ -15,4 +15,4 @@ set_tests_properties(make_models PROPERTIES FIXTURES_SETUP test_models TIMEOUT 1
 set_source_files_properties(
   ${CMAKE_CURRENT_SOURCE_DIR}/model/support.cpp
   PROPERTIES COMPILE_DEFINITIONS
-             "BASTION_TEST_MODELS_DIR=\"${BASTION_TEST_MODELS_DIR}\";BASTION_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\"")
+             "BASTION_TEST_MODELS_DIR=\"${BASTION_TEST_MODELS_DIR}\"")

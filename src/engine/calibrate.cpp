@@ -163,9 +163,9 @@ Result<DevicePeak> measure_peak(const Models& m) {
     {  // arithmetic: a feed-forward matrix of the model, small enough to stay in cache, times many rows
         constexpr int kRows = 64, kRepeats = 4;
         const char* name = m.config.arch->experts ? "attn_q.weight" : "ffn_up.weight";
-        ggml_tensor* w = m.weights->find(0, name);
+        const Matrix w = m.weights->matrix(0, name);
         BASTION_ASSIGN(Graph g, Graph::create(64));
-        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, w->ne[0], kRows);
+        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, w.tensor->ne[0], kRows);
         for (int i = 0; i < kRepeats; ++i) {
             ggml_build_forward_expand(g.graph, Activations(g.ctx.get(), *m.device, x).times(w));
         }
@@ -174,7 +174,8 @@ Result<DevicePeak> measure_peak(const Models& m) {
         const double ms = best_of(
             5, [&] { return compute(*m.device, g.graph); }, status);
         BASTION_CHECK(status);
-        peak.flops_per_s = 2.0 * static_cast<double>(w->ne[0]) * w->ne[1] * kRows * kRepeats / (ms * 1e-3);
+        peak.flops_per_s =
+            2.0 * static_cast<double>(w.tensor->ne[0]) * w.tensor->ne[1] * kRows * kRepeats / (ms * 1e-3);
     }
     {  // bandwidth: a copy far larger than any cache, read once and written once
         constexpr std::int64_t kElements = std::int64_t{32} << 20;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention_avx2.h"
+
 namespace bastion::kernels {
 namespace {
 
@@ -184,20 +186,45 @@ class HeadAttention {
     std::vector<float> value_;
 };
 
-void attend_op(ggml_tensor* dst, int, int, void* userdata) {
-    const auto& plan = *static_cast<const AttentionPlan*>(userdata);
+/// Calls attend(row index, head, query, out) for every head of every row, on all threads.
+template <class MakeWorker>
+void for_each_head(ggml_tensor* dst, const AttentionPlan& plan, const MakeWorker& make_worker) {
     const ggml_tensor* q = dst->src[0];
     const std::int64_t tasks = q->ne[2] * plan.heads;
     plan.pool->run(tasks, plan.pool->grain(tasks, 1), [&](std::int64_t begin, std::int64_t end) {
-        HeadAttention attention(plan, dst->src[1], dst->src[2]);
+        auto attend = make_worker();
         for (std::int64_t task = begin; task < end; ++task) {
             const std::int64_t row = task / plan.heads;
             const int head = static_cast<int>(task % plan.heads);
             const auto* query =
                 reinterpret_cast<const float*>(static_cast<const char*>(q->data) + row * q->nb[2] + head * q->nb[1]);
             auto* out = reinterpret_cast<float*>(static_cast<char*>(dst->data) + row * dst->nb[1]);
-            attention(plan.rows[row], head, query, out + static_cast<std::ptrdiff_t>(head) * plan.head_dim);
+            attend(plan.rows[row], head, query, out + static_cast<std::ptrdiff_t>(head) * plan.head_dim);
         }
+    });
+}
+
+void attend_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& plan = *static_cast<const AttentionPlan*>(userdata);
+    const ggml_tensor *keys = dst->src[1], *values = dst->src[2];
+    if (!plan.vectorised || !attention_avx2_available(keys->type, plan.head_dim)) {
+        for_each_head(dst, plan, [&] { return HeadAttention(plan, keys, values); });
+        return;
+    }
+    for_each_head(dst, plan, [&] {
+        return [&](const AttentionRow& row, int head, const float* query, float* out) {
+            const std::size_t offset = static_cast<std::size_t>(head / (plan.heads / plan.kv_heads)) *
+                                       ggml_row_size(keys->type, plan.head_dim);
+            const HeadCells cells{static_cast<const char*>(keys->data) + offset,
+                                  static_cast<const char*>(values->data) + offset,
+                                  keys->nb[1],
+                                  values->nb[1],
+                                  row.first_cell,
+                                  row.run,
+                                  plan.extra.data() + row.extra_begin,
+                                  row.extra_end - row.extra_begin};
+            attend_head_avx2(keys->type, query, plan.head_dim, plan.scale, cells, out);
+        };
     });
 }
 

@@ -31,22 +31,25 @@ Status Graph::allocate(const Device& device) {
 
 ggml_tensor* Activations::quantized_for(ggml_tensor* w) {
     if (!quantized_ || quantized_type_ != w->type) {
-        ggml_tensor* rows = ggml_reshape_2d(ctx_, x_, x_->ne[0], ggml_nrows(x_));
-        quantized_ = kernels::quantize_rows(ctx_, device_.pool(), rows, w);
+        quantized_ = kernels::quantize_rows(ctx_, device_.pool(), rows(), w);
         quantized_type_ = w->type;
     }
     return quantized_;
 }
 
-ggml_tensor* Activations::times(ggml_tensor* w) {
-    if (!device_.exact()) return ggml_mul_mat(ctx_, w, x_);
-    return kernels::multiply(ctx_, device_.pool(), w, quantized_for(w));
+ggml_tensor* Activations::times(const Matrix& w) {
+    if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, x_);
+    if (!w.packed) return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
+    if (!quantized_for_packed_) quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
+    return kernels::multiply_packed(ctx_, *w.packed, quantized_for_packed_);
 }
 
-ggml_tensor* Activations::times_experts(ggml_tensor* w, ggml_tensor* chosen) {
-    if (device_.exact()) return kernels::multiply_experts(ctx_, device_.pool(), w, quantized_for(w), chosen);
-    ggml_tensor* rows = x_->ne[2] == chosen->ne[1] ? x_ : ggml_reshape_3d(ctx_, x_, x_->ne[0], 1, x_->ne[1]);
-    return ggml_mul_mat_id(ctx_, w, rows, chosen);
+ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
+    if (device_.exact()) {
+        return kernels::multiply_experts(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor), chosen);
+    }
+    ggml_tensor* in = x_->ne[2] == chosen->ne[1] ? x_ : ggml_reshape_3d(ctx_, x_, x_->ne[0], 1, x_->ne[1]);
+    return ggml_mul_mat_id(ctx_, w.tensor, in, chosen);
 }
 
 ggml_tensor* LayerBuilder::norm(ggml_tensor* x, ggml_tensor* weight) const {
@@ -63,9 +66,9 @@ ggml_tensor* LayerBuilder::heads_norm_rope(ggml_tensor* x, int heads, ggml_tenso
 }
 
 LayerBuilder::Written LayerBuilder::write_kv(int index, Activations& in, const PassInputs& inputs) const {
-    ggml_tensor* k = heads_norm_rope(in.times(weights_.find(index, "attn_k.weight")), config_.kv_heads,
+    ggml_tensor* k = heads_norm_rope(in.times(weights_.matrix(index, "attn_k.weight")), config_.kv_heads,
                                      weights_.find(index, "attn_k_norm.weight"), inputs.positions);
-    ggml_tensor* v = in.times(weights_.find(index, "attn_v.weight"));
+    ggml_tensor* v = in.times(weights_.matrix(index, "attn_v.weight"));
     k = ggml_reshape_2d(ctx_, k, config_.kv_width(), k->ne[2]);
     Written written{ggml_set_rows(ctx_, kv_.keys(index), k, inputs.cells),
                     ggml_set_rows(ctx_, kv_.values(index), v, inputs.cells)};
@@ -96,20 +99,21 @@ ggml_tensor* LayerBuilder::attend_library(ggml_tensor* q, const Written& kv, con
 }
 
 ggml_tensor* LayerBuilder::attention(int index, Activations& in, const PassInputs& inputs) const {
-    ggml_tensor* q = heads_norm_rope(in.times(weights_.find(index, "attn_q.weight")), config_.heads,
+    ggml_tensor* q = heads_norm_rope(in.times(weights_.matrix(index, "attn_q.weight")), config_.heads,
                                      weights_.find(index, "attn_q_norm.weight"), inputs.positions);
     const Written kv = write_kv(index, in, inputs);
     ggml_tensor* mixed =
         device_.exact() ? kernels::attend(ctx_, q, kv.keys, kv.values, inputs.plan) : attend_library(q, kv, inputs);
-    return Activations(ctx_, device_, mixed).times(weights_.find(index, "attn_output.weight"));
+    return Activations(ctx_, device_, mixed).times(weights_.matrix(index, "attn_output.weight"));
 }
 
 ggml_tensor* LayerBuilder::feed_forward(int index, ggml_tensor* x) const {
     if (config_.arch->experts) return experts(index, x);
     Activations in(ctx_, device_, x);
-    ggml_tensor* gate = in.times(weights_.find(index, "ffn_gate.weight"));
-    ggml_tensor* up = in.times(weights_.find(index, "ffn_up.weight"));
-    return Activations(ctx_, device_, ggml_swiglu_split(ctx_, gate, up)).times(weights_.find(index, "ffn_down.weight"));
+    ggml_tensor* gate = in.times(weights_.matrix(index, "ffn_gate.weight"));
+    ggml_tensor* up = in.times(weights_.matrix(index, "ffn_up.weight"));
+    return Activations(ctx_, device_, ggml_swiglu_split(ctx_, gate, up))
+        .times(weights_.matrix(index, "ffn_down.weight"));
 }
 
 /// Softmax router, the K most likely experts of every row with their weights renormalised, results added in rank order.
@@ -118,7 +122,7 @@ ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
     const int used = config_.experts_used;
     constexpr float kSmallestSum = 6.103515625e-5f;  // smallest normal f16: keeps the division finite
     Activations in(ctx_, device_, x);
-    ggml_tensor* logits = in.times(weights_.find(index, "ffn_gate_inp.weight"));
+    ggml_tensor* logits = in.times(weights_.matrix(index, "ffn_gate_inp.weight"));
     ggml_tensor* probabilities = ggml_soft_max(ctx_, logits);             // [experts, n]
     ggml_tensor* chosen = ggml_argsort_top_k(ctx_, probabilities, used);  // i32 [used, n]
     ggml_tensor* share = ggml_get_rows(ctx_, ggml_reshape_3d(ctx_, probabilities, 1, config_.experts, n), chosen);
@@ -126,10 +130,11 @@ ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
     share = ggml_div(ctx_, share, ggml_clamp(ctx_, ggml_sum_rows(ctx_, share), kSmallestSum, INFINITY));
     share = ggml_reshape_3d(ctx_, share, 1, used, n);
 
-    ggml_tensor* up = in.times_experts(weights_.find(index, "ffn_up_exps.weight"), chosen);
-    ggml_tensor* gate = in.times_experts(weights_.find(index, "ffn_gate_exps.weight"), chosen);
-    Activations inner(ctx_, device_, ggml_swiglu_split(ctx_, gate, up));                           // [ffn, used, n]
-    ggml_tensor* out = inner.times_experts(weights_.find(index, "ffn_down_exps.weight"), chosen);  // [hidden, used, n]
+    ggml_tensor* up = in.times_experts(weights_.matrix(index, "ffn_up_exps.weight"), chosen);
+    ggml_tensor* gate = in.times_experts(weights_.matrix(index, "ffn_gate_exps.weight"), chosen);
+    Activations inner(ctx_, device_, ggml_swiglu_split(ctx_, gate, up));  // [ffn, used, n]
+    ggml_tensor* out =
+        inner.times_experts(weights_.matrix(index, "ffn_down_exps.weight"), chosen);  // [hidden, used, n]
     out = ggml_mul(ctx_, out, share);
     ggml_tensor* sum = nullptr;
     for (int rank = 0; rank < used; ++rank) {
@@ -148,6 +153,7 @@ ggml_tensor* LayerBuilder::layer(int index, ggml_tensor* x, const PassInputs& in
 kernels::AttentionPlan empty_plan(const ModelConfig& config, const Device& device) {
     kernels::AttentionPlan plan;
     plan.pool = device.exact() ? &device.pool() : nullptr;
+    plan.vectorised = device.packs();
     plan.head_dim = config.head_dim;
     plan.heads = config.heads;
     plan.kv_heads = config.kv_heads;

@@ -69,11 +69,12 @@ class Activations {
  public:
     Activations(ggml_context* ctx, const Device& device, ggml_tensor* x) : ctx_(ctx), device_(device), x_(x) {}
     /// w [k, m], x [k, n] -> f32 [m, n]
-    ggml_tensor* times(ggml_tensor* w);
+    ggml_tensor* times(const Matrix& w);
     /// w [k, m, experts], x [k, n] or [k, used, n], chosen i32 [used, n] -> f32 [m, used, n]
-    ggml_tensor* times_experts(ggml_tensor* w, ggml_tensor* chosen);
+    ggml_tensor* times_experts(const Matrix& w, ggml_tensor* chosen);
 
  private:
+    ggml_tensor* rows() const { return ggml_reshape_2d(ctx_, x_, x_->ne[0], ggml_nrows(x_)); }
     ggml_tensor* quantized_for(ggml_tensor* w);
 
     ggml_context* ctx_;
@@ -81,6 +82,7 @@ class Activations {
     ggml_tensor* x_;
     ggml_type quantized_type_ = GGML_TYPE_COUNT;
     ggml_tensor* quantized_ = nullptr;
+    ggml_tensor* quantized_for_packed_ = nullptr;
 };
 
 /// Builds the layers of one model into one graph.

@@ -7,6 +7,8 @@
 #include <set>
 #include <thread>
 
+#include "kernels/packed.h"
+
 namespace bastion {
 namespace {
 
@@ -50,6 +52,11 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
     device->name_ = lower(name);
     device->is_cpu_ = device->name_ == "cpu";
     if (device->is_cpu_) {
+        if (kernels == Kernels::packed && !kernels::packed_kernels_available()) {
+            return bad_input("kernels packed need a processor with AVX2 and F16C");
+        }
+        device->packs_ =
+            kernels == Kernels::packed || (kernels == Kernels::automatic && kernels::packed_kernels_available());
         device->threads_ = threads > 0 ? threads : physical_cores();
         device->backend_.reset(ggml_backend_cpu_init());
         if (!device->backend_) return runtime_error("the CPU backend failed to start");
@@ -62,7 +69,9 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
         }
         return device;
     }
-    if (kernels == Kernels::generic) return bad_input("kernels generic run on the CPU only, not on " + name);
+    if (kernels == Kernels::generic || kernels == Kernels::packed) {
+        return bad_input("kernels generic and packed run on the CPU only, not on " + name);
+    }
     for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         ggml_backend_dev_t dev = ggml_backend_dev_get(i);
         if (lower(ggml_backend_dev_name(dev)) != device->name_) continue;

@@ -23,13 +23,15 @@ class Device {
     bool is_cpu() const { return is_cpu_; }
     /// Row-independent kernels of our own (docs/exactness.md) instead of ggml's.
     bool exact() const { return pool_ != nullptr; }
+    /// Whether weights are repacked for the kernels of kernels/packed.h, where their type has a packed form.
+    bool packs() const { return packs_; }
     /// Threads of the exact kernels. REQUIRES exact().
     kernels::ThreadPool& pool() const { return *pool_; }
     int threads() const { return threads_; }
     const std::string& name() const { return name_; }
     std::string description() const;
     std::size_t free_bytes() const;
-    const char* kernels_name() const { return exact() ? "generic" : "library"; }
+    const char* kernels_name() const { return packs_ ? "avx2" : exact() ? "generic" : "library"; }
 
     /// Names `open` accepts on this machine.
     static std::vector<std::string> names();
@@ -40,6 +42,7 @@ class Device {
     std::string name_;
     int threads_ = 1;
     bool is_cpu_ = true;
+    bool packs_ = false;
     std::unique_ptr<kernels::ThreadPool> pool_;
 };
 

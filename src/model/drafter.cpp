@@ -35,13 +35,16 @@ void sort_row(std::vector<std::pair<float, Token>>& row) {
 }  // namespace
 
 struct Drafter::Impl {
+    Impl(const ModelConfig& c, const Weights& w, const Device& d, KvPool& k, FeaturePool& f)
+        : config(c), weights(w), device(d), kv(k), features(f), plan(empty_plan(c, d)), windowed_plan(plan) {}
+
     const ModelConfig& config;
     const Weights& weights;
     const Device& device;
     KvPool& kv;
     FeaturePool& features;
     ggml_tensor* embeddings = nullptr;
-    ggml_tensor* head = nullptr;
+    Matrix head;
     std::vector<Token> target_ids;  ///< of the head's rows; empty: the row is the id
     kernels::AttentionPlan plan, windowed_plan;
 
@@ -96,7 +99,7 @@ Status Drafter::Impl::build(InjectGraph& pass) {
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
     ggml_tensor* x = ggml_get_rows(ctx, features.tensor(), pass.feature_rows);
-    x = Activations(ctx, device, x).times(weights.find("fc.weight"));
+    x = Activations(ctx, device, x).times(weights.matrix("fc.weight"));
     Activations fused(ctx, device, builder.norm(x, weights.find("enc.output_norm.weight")));
     for (int layer = 0; layer < config.layers; ++layer) builder.write_kv(layer, fused, inputs);
     return pass.g.allocate(device);
@@ -204,26 +207,14 @@ std::vector<Lattice> Drafter::Impl::read(const DraftGraph& pass, std::size_t req
 
 Drafter::Drafter(const ModelConfig& config, const Weights& weights, const ModelConfig& target_config,
                  const Weights& target_weights, const Device& device, KvPool& kv, FeaturePool& features)
-    : impl_(new Impl{config,
-                     weights,
-                     device,
-                     kv,
-                     features,
-                     nullptr,
-                     nullptr,
-                     {},
-                     empty_plan(config, device),
-                     empty_plan(config, device),
-                     {},
-                     {},
-                     {}}) {
+    : impl_(std::make_unique<Impl>(config, weights, device, kv, features)) {
     impl_->embeddings = (config.own_embeddings ? weights : target_weights).find("token_embd.weight");
     if (config.own_head) {
-        impl_->head = weights.find("output.weight");
+        impl_->head = weights.matrix("output.weight");
     } else if (config.own_embeddings) {
-        impl_->head = impl_->embeddings;  // as the format says: own embeddings serve as the head
+        impl_->head = weights.matrix("token_embd.weight");  // as the format says: own embeddings serve as the head
     } else {
-        impl_->head = target_weights.find(target_config.tied_head ? "token_embd.weight" : "output.weight");
+        impl_->head = target_weights.matrix(target_config.tied_head ? "token_embd.weight" : "output.weight");
     }
     if (config.draft_vocab > 0) {
         std::vector<std::int64_t> ids(config.draft_vocab);

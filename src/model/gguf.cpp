@@ -336,6 +336,14 @@ std::string GgufFile::describe(std::string_view key) const {
     }
 }
 
+void GgufFile::release(const TensorInfo& tensor) const {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+    const std::uintptr_t begin = (address + page - 1) / page * page;  // whole pages inside the tensor only
+    const std::uintptr_t end = (address + tensor.bytes) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 const std::vector<TensorInfo>& GgufFile::tensors() const { return impl_->tensors; }
 
 const TensorInfo* GgufFile::find(std::string_view name) const {

@@ -61,6 +61,9 @@ class GgufFile {
     const std::vector<TensorInfo>& tensors() const;
     const TensorInfo* find(std::string_view name) const;
 
+    /// Tells the system that the tensor's pages are not needed for now; they are read again when touched.
+    void release(const TensorInfo& tensor) const;
+
  private:
     struct Impl;
     explicit GgufFile(std::unique_ptr<Impl> impl);

@@ -145,7 +145,7 @@ Status Target::Impl::build(PassGraph& pass) {
         x = ggml_get_rows(ctx, x, pass.output_rows);
     }
     x = builder.norm(x, weights.find("output_norm.weight"));
-    ggml_tensor* head = weights.find(config.tied_head ? "token_embd.weight" : "output.weight");
+    const Matrix head = weights.matrix(config.tied_head ? "token_embd.weight" : "output.weight");
     pass.logits = Activations(ctx, device, x).times(head);
     pass.argmax = device.exact() ? kernels::argmax(ctx, device.pool(), pass.logits) : ggml_argmax(ctx, pass.logits);
     ggml_set_output(pass.argmax);

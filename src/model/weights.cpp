@@ -40,7 +40,7 @@ Result<Weights> Weights::load(const GgufFile& file, const Device& device, const 
             ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
             weights.buffers_.push_back(std::move(buffer));
         }
-        if (progress) progress("load", 1.0);
+        if (device.packs()) weights.pack(file, device, progress);
         return weights;
     }
 
@@ -60,6 +60,20 @@ Result<Weights> Weights::load(const GgufFile& file, const Device& device, const 
     return weights;
 }
 
+void Weights::pack(const GgufFile& file, const Device& device, const Progress& progress) {
+    std::size_t done = 0;
+    for (const TensorInfo& info : file.tensors()) {
+        ggml_tensor* w = tensors_.at(info.name);
+        const bool matrix = ggml_n_dims(w) == 2 && kernels::PackedMatrix::supports(w->type);
+        if (matrix) {
+            packed_.emplace(w, std::make_unique<kernels::PackedMatrix>(w, device.pool()));
+            file.release(info);
+        }
+        done += info.bytes;
+        if (progress) progress("load", static_cast<double>(done) / static_cast<double>(bytes_));
+    }
+}
+
 ggml_tensor* Weights::find(std::string_view name) const {
     const auto it = tensors_.find(std::string(name));
     return it == tensors_.end() ? nullptr : it->second;
@@ -67,6 +81,16 @@ ggml_tensor* Weights::find(std::string_view name) const {
 
 ggml_tensor* Weights::find(int layer, std::string_view suffix) const {
     return find("blk." + std::to_string(layer) + "." + std::string(suffix));
+}
+
+Matrix Weights::matrix(std::string_view name) const {
+    ggml_tensor* tensor = find(name);
+    const auto it = packed_.find(tensor);
+    return {tensor, it == packed_.end() ? nullptr : it->second.get()};
+}
+
+Matrix Weights::matrix(int layer, std::string_view suffix) const {
+    return matrix("blk." + std::to_string(layer) + "." + std::string(suffix));
 }
 
 }  // namespace bastion

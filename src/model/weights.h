@@ -8,12 +8,20 @@
 
 #include "bastion/engine.h"
 #include "bastion/status.h"
+#include "kernels/packed.h"
 #include "model/device.h"
 #include "model/gguf.h"
 
 namespace bastion {
 
-/// Immutable after loading. On the CPU the tensors are the mapped file itself.
+/// A weight matrix as the kernels want it.
+struct Matrix {
+    ggml_tensor* tensor = nullptr;                  ///< [k, m] or [k, m, experts]
+    const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has no packed form
+};
+
+/// Immutable after loading. On the CPU the tensors are the mapped file itself; matrices with a packed form are read
+/// from that form, and their pages of the file are given back to the system.
 class Weights {
  public:
     /// `file` must outlive the weights (its mapping is used in place on the CPU).
@@ -22,12 +30,18 @@ class Weights {
     /// The tensor, or nullptr if the file has none of that name.
     ggml_tensor* find(std::string_view name) const;
     ggml_tensor* find(int layer, std::string_view suffix) const;  ///< "blk.<layer>.<suffix>"
+    /// A weight matrix with its packed form. REQUIRES that the file has it.
+    Matrix matrix(std::string_view name) const;
+    Matrix matrix(int layer, std::string_view suffix) const;
     std::size_t bytes() const { return bytes_; }
 
  private:
+    void pack(const GgufFile& file, const Device& device, const Progress& progress);
+
     ggml_context_ptr ctx_;
     std::vector<ggml_backend_buffer_ptr> buffers_;
     std::unordered_map<std::string, ggml_tensor*> tensors_;
+    std::unordered_map<const ggml_tensor*, std::unique_ptr<kernels::PackedMatrix>> packed_;
     std::size_t bytes_ = 0;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 /// Opens a target and, if `drafter_path` is not empty, a drafter for it, and runs one small pass of each.
 Status open_and_run(const std::string& target_path, const std::string& drafter_path) {
-    BASTION_ASSIGN(const auto device, Device::open("cpu", 1, Kernels::generic));
+    BASTION_ASSIGN(const auto device, Device::open("cpu", 1, Kernels::automatic));
     BASTION_ASSIGN(const GgufFile target_file, GgufFile::open(target_path));
     BASTION_ASSIGN(const ModelConfig config, read_target_config(target_file));
     BASTION_ASSIGN(const Weights weights, Weights::load(target_file, *device));

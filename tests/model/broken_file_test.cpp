@@ -1,4 +1,4 @@
-// Cut, damaged and foreign files (docs/cases.md 22): refused with one sentence, or loaded; never a crash.
+// Cut, damaged and foreign files: refused with one sentence, or loaded; never a crash.
 #include <gguf.h>
 #include <gtest/gtest.h>
 

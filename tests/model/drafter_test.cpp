@@ -102,7 +102,7 @@ class DrafterTest : public testing::TestWithParam<Pair> {
 };
 
 TEST_P(DrafterTest, LatticeAgreesWithTheReference) {
-    for (const Kernels kernels : {Kernels::generic, Kernels::library}) {
+    for (const Kernels kernels : {Kernels::automatic, Kernels::generic, Kernels::library}) {
         TargetRig target(target_path(), {.kernels = kernels});
         int number = 0;
         for (const ReferenceCase& c : read_cases(GetParam().drafter)) {
@@ -262,15 +262,41 @@ double mean_gain(TargetRig& target, DrafterRig& drafter, const std::vector<Token
     return gained / blocks;
 }
 
+const std::vector<int> kEmbeddedTaps{2, 11, 20, 28};
+
 TEST(EmbeddedDrafter, FollowsTheTargetOnRepetitiveText) {
-    TargetRig target(smollm_path(), {.cells = 256, .taps = {2, 11, 20, 28}, .feature_rows = 256});
-    DrafterRig drafter(target, smollm_drafter_path(), 1, 256, &target.pool());
-    ASSERT_EQ(drafter.config().target_layers, (std::vector<int>{2, 11, 20, 28}));
-    const auto prompt = Llama(smollm_path())
-                            .tokenize(
-                                "<|im_start|>user\nCount from 1 to 30, separated by commas."
-                                "<|im_end|>\n<|im_start|>assistant\n1, 2, 3, 4, 5, 6,");
-    EXPECT_GT(mean_gain(target, drafter, prompt, 40), 1.0);
+    for (const Kernels kernels : {Kernels::automatic, Kernels::generic, Kernels::library}) {
+        TargetRig target(smollm_path(), {.kernels = kernels, .cells = 256, .taps = kEmbeddedTaps, .feature_rows = 256});
+        DrafterRig drafter(target, smollm_drafter_path(), 1, 256, &target.pool());
+        ASSERT_EQ(drafter.config().target_layers, kEmbeddedTaps);
+        const auto prompt = Llama(smollm_path())
+                                .tokenize(
+                                    "<|im_start|>user\nCount from 1 to 30, separated by commas."
+                                    "<|im_end|>\n<|im_start|>assistant\n1, 2, 3, 4, 5, 6,");
+        EXPECT_GT(mean_gain(target, drafter, prompt, 40), 1.0) << name_of(kernels);
+    }
+}
+
+TEST(EmbeddedDrafter, LatticeDoesNotDependOnChunksOrBatch) {
+    // Quantised weights, unlike the tiny drafters above: their kernels must be independent of the number of rows too.
+    for (const Kernels kernels : {Kernels::automatic, Kernels::generic}) {
+        TargetRig target(smollm_path(), {.kernels = kernels, .cells = 64, .taps = kEmbeddedTaps, .feature_rows = 64});
+        Rows rows = Rows::chain(0, random_tokens(33, target.config().vocab, 61));
+        rows.feature_rows = target.pool().take(33);
+        target.pass(rows);
+        DrafterRig drafter(target, smollm_drafter_path(), 3, 64, &target.pool());
+        const int chunks[] = {33, 1, 7};
+        for (int slot = 0; slot < 3; ++slot) {
+            for (int first = 0; first < 33; first += chunks[slot]) {
+                drafter.inject(slot, first, std::min(chunks[slot], 33 - first), rows.feature_rows[first]);
+            }
+        }
+        const Lattice alone = drafter.draft({{0, 7, 33}}, 8).front();
+        const auto together = drafter.draft({{1, 7, 33}, {2, 7, 33}, {0, 9, 20}}, 8);
+        expect_same(together[0], alone, name_of(kernels) + ", position by position");
+        expect_same(together[1], alone, name_of(kernels) + ", chunks of 7");
+        EXPECT_NE(together[2].logprobs, alone.logprobs) << "another position and anchor";
+    }
 }
 
 }  // namespace

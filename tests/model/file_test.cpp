@@ -1,4 +1,4 @@
-// Files that say something we do not implement or that do not fit (docs/cases.md 23 and 24): refused by name.
+// Files that say something we do not implement or that do not fit: refused by name.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -46,6 +46,21 @@ std::string scratch_path(const std::string& name) {
     return (folder / name).string();
 }
 
+std::string name_of(Kernels kernels) {
+    switch (kernels) {
+        case Kernels::packed:
+            return "packed";
+        case Kernels::generic:
+            return "generic";
+        case Kernels::library:
+            return "library";
+        default:
+            return "automatic";
+    }
+}
+
+bool available(Kernels kernels) { return Device::open("cpu", 1, kernels).ok(); }
+
 void must(const Status& status) {
     if (!status.ok()) throw std::runtime_error(status.error().message);
 }

@@ -26,6 +26,10 @@ std::string smollm_drafter_path();
 /// A file name of this process alone, in a folder that exists.
 std::string scratch_path(const std::string& name);
 
+/// Name of a choice of kernels for test names, and whether this machine has it.
+std::string name_of(Kernels kernels);
+bool available(Kernels kernels);
+
 /// The value, or an exception that carries the error: in a test it ends the test with the sentence.
 template <class T>
 T must(Result<T> result) {

@@ -88,7 +88,12 @@ void expect_parity_within_noise(const std::string& path, const std::vector<Token
     });
 }
 
-class Parity : public testing::TestWithParam<Kernels> {};
+class Parity : public testing::TestWithParam<Kernels> {
+ protected:
+    void SetUp() override {
+        if (!available(GetParam())) GTEST_SKIP() << "this machine has no " << name_of(GetParam()) << " kernels";
+    }
+};
 
 TEST_P(Parity, EveryArchitectureAgreesWithLibllama) {
     for (const char* name : {"tiny-llama3", "tiny-qwen3", "tiny-qwen3moe", "tiny-llama256", "tiny-llama3-f16"}) {
@@ -133,8 +138,8 @@ TEST_P(Parity, EveryWeightTypeAgreesWithLibllama) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Parity, testing::Values(Kernels::generic, Kernels::library),
-                         [](const auto& chosen) { return chosen.param == Kernels::generic ? "generic" : "library"; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Parity, testing::Values(Kernels::generic, Kernels::packed, Kernels::library),
+                         [](const auto& chosen) { return name_of(chosen.param); });
 
 /// Largest distance between a model and an edited copy of it over a chain of 40 tokens.
 double effect_of(const std::string& original, const std::string& edited) {

@@ -60,13 +60,18 @@ Rows at(Rows rows, int committed, int slot = 0) {
 struct Case {
     std::string model;
     ggml_type kv_type;
+    Kernels kernels = Kernels::generic;
 };
 
 std::string path_of(const std::string& model) { return model == "smollm2" ? smollm_path() : model_path(model); }
 
 class TreeEqualsChain : public testing::TestWithParam<Case> {
  protected:
-    TargetOptions options(Kernels kernels = Kernels::generic) const {
+    void SetUp() override {
+        if (!available(GetParam().kernels)) GTEST_SKIP() << "no " << name_of(GetParam().kernels) << " kernels here";
+    }
+    TargetOptions options() const { return options(GetParam().kernels); }
+    TargetOptions options(Kernels kernels) const {
         return {.kernels = kernels, .slots = 3, .kv_type = GetParam().kv_type};
     }
     std::string path() const { return path_of(GetParam().model); }
@@ -81,19 +86,6 @@ TEST_P(TreeEqualsChain, EveryNodeIsBitwiseItsAncestorPath) {
         const Rows rows = at(shape, 37);
         const auto tree = rig.pass(rows);
         expect_same_bits(tree, rig.one_by_one(rows), name);
-    }
-}
-
-TEST_P(TreeEqualsChain, EveryNodeIsCloseToItsPathWithLibraryKernels) {
-    TargetRig rig(path(), options(Kernels::library));
-    const int vocab = rig.config().vocab;
-    rig.prefill(random_tokens(37, vocab, 27));
-    for (const auto& [name, shape] : shapes(vocab)) {
-        const Rows rows = at(shape, 37);
-        const auto tree = rig.pass(rows), chain = rig.one_by_one(rows);
-        for (int i = 0; i < rows.size(); ++i) {
-            expect_close(tree[i], chain[i], kLibraryTolerance, name + ", node " + std::to_string(i));
-        }
     }
 }
 
@@ -198,14 +190,36 @@ std::vector<Case> cases() {
         all.push_back({std::string("tiny-llama3-") + type, GGML_TYPE_F16});
     }
     all.push_back({"tiny-llama256", GGML_TYPE_F16});
+    for (const char* model : {"smollm2", "tiny-llama3-q4_0", "tiny-llama3-q4_1", "tiny-llama3-q8_0"}) {
+        all.push_back({model, GGML_TYPE_F16, Kernels::packed});
+    }
     return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TreeEqualsChain, testing::ValuesIn(cases()), [](const auto& chosen) {
-    std::string name = chosen.param.model + "_kv_" + ggml_type_name(chosen.param.kv_type);
+    std::string name =
+        chosen.param.model + "_kv_" + ggml_type_name(chosen.param.kv_type) + "_" + name_of(chosen.param.kernels);
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 });
+
+TEST(LibraryKernels, NodesAreCloseToTheirPaths) {
+    for (const char* model : {"smollm2", "tiny-llama3", "tiny-qwen3", "tiny-qwen3moe", "tiny-llama3-q4_0"}) {
+        for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0}) {
+            TargetRig rig(path_of(model), {.kernels = Kernels::library, .kv_type = type});
+            const int vocab = rig.config().vocab;
+            rig.prefill(random_tokens(37, vocab, 27));
+            for (const auto& [name, shape] : shapes(vocab)) {
+                const Rows rows = at(shape, 37);
+                const auto tree = rig.pass(rows), chain = rig.one_by_one(rows);
+                for (int i = 0; i < rows.size(); ++i) {
+                    expect_close(tree[i], chain[i], kLibraryTolerance,
+                                 std::string(model) + ", " + name + ", node " + std::to_string(i));
+                }
+            }
+        }
+    }
+}
 
 TEST(KQuants, TreesAreBitwiseChains) {
     for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {

@@ -1,0 +1,63 @@
+// Quantised weights repacked for verification: a pass over several rows unpacks every weight once (docs/kernels.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/ggml_ptr.h"
+#include "kernels/thread_pool.h"
+
+namespace bastion::kernels {
+
+/// True if this processor runs the packed kernels (AVX2 and F16C).
+bool packed_kernels_available();
+
+/// A matrix [k, m] in tiles of 16 rows. Within a tile, blocks of 32 columns follow each other; a block holds the
+/// quantised values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations serves 16 rows), then the
+/// 16 scales and, for types that have one, the 16 minima as f16, exactly as in the source. Rows beyond m are zero.
+/// Immutable; takes as many bytes as the source (up to the padding of the last tile).
+class PackedMatrix {
+ public:
+    /// Whether matrices of this type have a packed form: Q4_0, Q4_1, Q8_0.
+    static bool supports(ggml_type type);
+
+    /// Packs `w` [k, m] (host memory, contiguous). REQUIRES supports(w->type).
+    PackedMatrix(const ggml_tensor* w, ThreadPool& pool);
+
+    std::int64_t columns() const { return k_; }  ///< k
+    std::int64_t rows() const { return m_; }     ///< m
+    std::size_t bytes() const { return data_.size(); }
+
+    /// Products of rows [begin_tile, end_tile) x 16 with `count` activations from `quantize_activations`:
+    /// out[c * stride + row]. Every output is the sum over blocks, in order, of
+    /// (integer dot product x (weight scale x activation scale)) + (minimum x activation sum), without contraction.
+    void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
+                  std::int64_t count, float* out, std::int64_t stride) const;
+    std::int64_t tiles() const { return (m_ + 15) / 16; }
+    ThreadPool& pool() const { return pool_; }
+
+ private:
+    ggml_type type_;
+    std::int64_t k_, m_;
+    std::size_t block_bytes_;
+    std::vector<std::uint8_t> data_;
+    ThreadPool& pool_;
+};
+
+/// Bytes of one quantised activation row of `k` values: k signed bytes, then k/32 scales and k/32 sums as f32.
+std::size_t activation_bytes(std::int64_t k);
+
+/// Quantises k values (a multiple of 32) in blocks of 32: scale = largest magnitude / 127, values rounded to nearest
+/// even, sum = scale x sum of the values.
+void quantize_activations(const float* x, std::int64_t k, char* out);
+
+// As graph operations.
+
+/// x [k, n] f32 -> i8 [activation_bytes(k), n], for any packed matrix of k columns.
+ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x);
+
+/// w [k, m] times rows from `quantize_for_packed` -> f32 [m, n]. `w` must outlive the graph.
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized);
+
+}  // namespace bastion::kernels
