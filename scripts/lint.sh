@@ -63,7 +63,7 @@ tidy() {
         return 1
     fi
     log=$(mktemp)
-    if compiled_sources | xargs -0 -r -n 1 -P "$JOBS" "$clang_tidy" -p "$BUILD" --quiet >"$log" 2>&1; then
+    if compiled_sources | xargs -0 -r -n 1 -P "$JOBS" "$clang_tidy" -p "$BUILD" --quiet --extra-arg=-Wno-unknown-warning-option >"$log" 2>&1; then
         rm -f "$log"
         echo "lint: tidy: fine"
         return 0

@@ -11,8 +11,3 @@ endif()
 add_test(NAME make_models
          COMMAND "${test_python}" "${CMAKE_SOURCE_DIR}/tests/models/make_models.py" "${BASTION_TEST_MODELS_DIR}")
 set_tests_properties(make_models PROPERTIES FIXTURES_SETUP test_models TIMEOUT 120)
-
-set_source_files_properties(
-  ${CMAKE_CURRENT_SOURCE_DIR}/model/support.cpp
-  PROPERTIES COMPILE_DEFINITIONS
-             "BASTION_TEST_MODELS_DIR=\"${BASTION_TEST_MODELS_DIR}\"")

@@ -84,9 +84,9 @@ class TimedPass {
 };
 
 /// Times one injection and draft, and what surrounds a verification: building, and moving rows.
-Status measure_draft(Models& m, int slot, Profile& profile) {
+Status measure_draft(Models& m, int slot, int used, Profile& profile) {
     if (!m.draft) return {};
-    const int position = std::min(64, m.ctx / 2);
+    const int position = std::max(std::min(64, m.ctx / 2), used + 2);
     std::vector<std::int32_t> rows = m.draft->features->take(2);
     const std::vector<std::int32_t> positions{position - 2, position - 1};
     Status status;
@@ -120,10 +120,10 @@ std::vector<int> node_counts(const Models& m, bool brief) {
     return counts;
 }
 
-std::vector<int> contexts(const Models& m, bool brief) {
+std::vector<int> contexts(const Models& m, int used, bool brief) {
     std::vector<int> wanted = brief ? std::vector<int>{64, 512} : std::vector<int>{64, 256, 1024};
-    std::erase_if(wanted, [&](int c) { return c >= m.ctx; });
-    if (wanted.empty()) wanted.push_back(m.ctx / 2);
+    std::erase_if(wanted, [&](int c) { return c >= m.ctx || c < used; });
+    if (wanted.empty()) wanted.push_back(std::max(m.ctx / 2, used));
     return wanted;
 }
 
@@ -202,7 +202,7 @@ Profile profile_identity(const Models& m) {
     return p;
 }
 
-Result<Profile> measure_profile(Models& m, int slot, bool brief, const Progress& progress) {
+Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const Progress& progress) {
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -213,7 +213,7 @@ Result<Profile> measure_profile(Models& m, int slot, bool brief, const Progress&
     BASTION_ASSIGN(profile.peak, measure_peak(m));
 
     const std::vector<int> nodes = node_counts(m, brief);
-    const std::vector<int> depths = contexts(m, brief);
+    const std::vector<int> depths = contexts(m, used, brief);
     const double total = static_cast<double>(nodes.size() * depths.size());
     Status status;
     for (int context : depths) {
@@ -228,7 +228,7 @@ Result<Profile> measure_profile(Models& m, int slot, bool brief, const Progress&
         }
     }
     profile.ar_ms = profile.grid.front().verify_ms;
-    BASTION_CHECK(measure_draft(m, slot, profile));
+    BASTION_CHECK(measure_draft(m, slot, used, profile));
 
     std::vector<double> rooflines;
     for (const GridPoint& p : profile.grid) {

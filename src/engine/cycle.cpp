@@ -225,7 +225,13 @@ Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
     for (Entry& e : entries) build(e, static_cast<int>(entries.size()) - 1);
     const double build_ms = watch.lap_ms();
 
-    BASTION_CHECK(verify(entries));
+    if (Status verified = verify(entries); !verified.ok()) {
+        // Nothing of the pass is kept: the sessions stand where they stood before the cycle.
+        for (const Entry& e : entries) {
+            if (models_.draft) models_.draft->features->give_back(e.feature_rows);
+        }
+        return verified;
+    }
     const double verify_ms = watch.lap_ms();
 
     std::vector<int> emitted_before;

@@ -127,14 +127,14 @@ class EngineImpl final : public Engine {
 
     Result<std::string> calibrate(bool brief, const Progress& progress) override {
         if (free_slots_.empty()) return runtime_error("calibration needs a free session slot");
-        BASTION_CHECK(measure(free_slots_.back(), brief, progress));
+        BASTION_CHECK(measure(free_slots_.back(), /*used=*/0, brief, progress));
         return profile_to_json(measured_);
     }
 
  private:
-    /// Measures on `slot`, whose cached tokens are overwritten, and keeps the result.
-    Status measure(int slot, bool brief, const Progress& progress) {
-        BASTION_ASSIGN(measured_, measure_profile(*models_, slot, brief, progress));
+    /// Measures on `slot` behind its first `used` cells and keeps the result.
+    Status measure(int slot, int used, bool brief, const Progress& progress) {
+        BASTION_ASSIGN(measured_, measure_profile(*models_, slot, used, brief, progress));
         runner_.set_profile(measured_);
         // Not being able to store it costs the next run a measurement, no more.
         if (!stored_path_.empty()) (void)save_profile(stored_path_, measured_).ok();
@@ -146,9 +146,12 @@ class EngineImpl final : public Engine {
         const GenerateOptions& o = session.options;
         const bool needed = models_->draft && o.method == Method::tree && o.budget == 0;
         if (!needed || runner_.has_profile()) return {};
-        session.truncate(0);
-        session.counters.reused_tokens = 0;
-        return measure(session.slot, /*brief=*/true, progress_);
+        constexpr int kRoom = 80;  // what a measurement needs behind the session's own tokens
+        if (session.computed + kRoom >= models_->ctx) {
+            session.truncate(0);
+            session.counters.reused_tokens = 0;
+        }
+        return measure(session.slot, session.computed, /*brief=*/true, progress_);
     }
 
     void fill_info() {

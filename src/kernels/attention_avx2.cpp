@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -61,51 +62,117 @@ BASTION_AVX2_INLINE float total(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-template <ggml_type T>
-BASTION_AVX2 void attend(const float* query, int d, float scale, const HeadCells& cells, float* out) {
-    const std::int64_t count = static_cast<std::int64_t>(cells.run) + cells.extra_count;
-    std::fill(out, out + d, 0.0f);
+/// Where one row with one head is: the output so far (unnormalised), its running maximum and sum.
+struct Running {
+    const float* query;
+    float* out;
     float maximum = -std::numeric_limits<float>::infinity();
     float sum = 0.0f;
+};
+
+/// Eight cells' keys or values as f32, [kBlock][head_dim].
+template <ggml_type T>
+BASTION_AVX2_INLINE void convert(const char* base, std::size_t stride, const std::int64_t (&cells)[kBlock], int d,
+                                 float* out) {
+    for (int c = 0; c < kBlock; ++c) {
+        const char* cell = base + cells[c] * stride;
+        for (int j = 0; j < d; j += 8) _mm256_storeu_ps(out + c * d + j, load8<T>(cell + j * 2));
+    }
+}
+
+/// Takes eight cells into a running softmax, of which the first `valid` count.
+BASTION_AVX2_INLINE void take_block(Running& r, const float* keys, const float* values, int valid, int d, float scale) {
+    __m256 dots[kBlock];
+    for (int c = 0; c < kBlock; ++c) dots[c] = _mm256_setzero_ps();
+    for (int j = 0; j < d; j += 8) {
+        const __m256 query = _mm256_loadu_ps(r.query + j);
+        for (int c = 0; c < kBlock; ++c) dots[c] = _mm256_fmadd_ps(query, _mm256_loadu_ps(keys + c * d + j), dots[c]);
+    }
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    for (std::int64_t first = 0; first < count; first += kBlock) {
-        const int valid = static_cast<int>(std::min<std::int64_t>(kBlock, count - first));
-        const char* values[kBlock];
-        __m256 dots[kBlock];
+    const __m256 inside = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(valid), lanes));
+    const __m256 lowest = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
+    const __m256 scores = _mm256_blendv_ps(lowest, _mm256_mul_ps(add_across(dots), _mm256_set1_ps(scale)), inside);
+    const float block_maximum = largest(scores);
+    __m256 shrink = _mm256_set1_ps(1.0f);
+    if (block_maximum > r.maximum) {
+        const float factor = r.sum > 0.0f ? std::exp(r.maximum - block_maximum) : 0.0f;
+        shrink = _mm256_set1_ps(factor);
+        r.sum *= factor;
+        r.maximum = block_maximum;
+    }
+    const __m256 weights = exp8(_mm256_sub_ps(scores, _mm256_set1_ps(r.maximum)));
+    r.sum += total(weights);
+    alignas(32) float w[kBlock];
+    _mm256_store_ps(w, weights);
+    for (int j = 0; j < d; j += 8) {
+        __m256 acc = _mm256_mul_ps(_mm256_loadu_ps(r.out + j), shrink);
         for (int c = 0; c < kBlock; ++c) {
-            // Lanes beyond the last cell repeat it; their weight is zero.
-            const std::int64_t i = first + std::min(c, valid - 1);
-            const std::int64_t cell = i < cells.run ? cells.first_cell + i : cells.extra[i - cells.run];
-            const char* key = cells.keys + cell * cells.key_stride;
-            values[c] = cells.values + cell * cells.value_stride;
-            dots[c] = _mm256_setzero_ps();
-            for (int j = 0; j < d; j += 8)
-                dots[c] = _mm256_fmadd_ps(_mm256_loadu_ps(query + j), load8<T>(key + j * 2), dots[c]);
+            acc = _mm256_fmadd_ps(_mm256_set1_ps(w[c]), _mm256_loadu_ps(values + c * d + j), acc);
         }
-        const __m256 inside = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(valid), lanes));
-        const __m256 lowest = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
-        const __m256 scores = _mm256_blendv_ps(lowest, _mm256_mul_ps(add_across(dots), _mm256_set1_ps(scale)), inside);
-        const float block_maximum = largest(scores);
-        __m256 shrink = _mm256_set1_ps(1.0f);
-        if (block_maximum > maximum) {
-            const float factor = sum > 0.0f ? std::exp(maximum - block_maximum) : 0.0f;
-            shrink = _mm256_set1_ps(factor);
-            sum *= factor;
-            maximum = block_maximum;
-        }
-        const __m256 weights = exp8(_mm256_sub_ps(scores, _mm256_set1_ps(maximum)));
-        sum += total(weights);
-        alignas(32) float w[kBlock];
-        _mm256_store_ps(w, weights);
-        for (int j = 0; j < d; j += 8) {
-            __m256 acc = _mm256_mul_ps(_mm256_loadu_ps(out + j), shrink);
-            for (int c = 0; c < kBlock; ++c)
-                acc = _mm256_fmadd_ps(_mm256_set1_ps(w[c]), load8<T>(values[c] + j * 2), acc);
-            _mm256_storeu_ps(out + j, acc);
+        _mm256_storeu_ps(r.out + j, acc);
+    }
+}
+
+/// The cells of places [first, first + valid) of a row. Places beyond the last one repeat it; their weight is zero.
+void cells_of_block(const AttentionPlan& plan, const AttentionRow& row, std::int64_t first, int valid,
+                    std::int64_t (&cells)[kBlock]) {
+    for (int c = 0; c < kBlock; ++c) {
+        const std::int64_t i = first + std::min(c, valid - 1);
+        cells[c] = i < row.run ? row.first_cell + i : plan.extra[row.extra_begin + (i - row.run)];
+    }
+}
+
+template <ggml_type T>
+BASTION_AVX2 void attend(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q,
+                         const ggml_tensor* keys, const ggml_tensor* values, ggml_tensor* dst) {
+    const int d = plan.head_dim;
+    const int heads = task.last_head - task.first_head;
+    const std::size_t offset =
+        static_cast<std::size_t>(task.first_head / (plan.heads / plan.kv_heads)) * ggml_row_size(T, d);
+    const char* key_base = static_cast<const char*>(keys->data) + offset;
+    const char* value_base = static_cast<const char*>(values->data) + offset;
+    std::vector<float> scratch(static_cast<std::size_t>(2) * kBlock * d);
+    float *key_block = scratch.data(), *value_block = scratch.data() + static_cast<std::ptrdiff_t>(kBlock) * d;
+
+    std::vector<Running> running;
+    std::int32_t shared = std::numeric_limits<std::int32_t>::max();
+    for (int row = task.first_row; row < task.last_row; ++row) {
+        shared = std::min(shared, plan.rows[row].run / kBlock * kBlock);
+        for (int head = task.first_head; head < task.last_head; ++head) {
+            Running r;
+            r.query =
+                reinterpret_cast<const float*>(static_cast<const char*>(q->data) + row * q->nb[2] + head * q->nb[1]);
+            r.out = reinterpret_cast<float*>(static_cast<char*>(dst->data) + row * dst->nb[1]) +
+                    static_cast<std::ptrdiff_t>(head) * d;
+            std::fill(r.out, r.out + d, 0.0f);
+            running.push_back(r);
         }
     }
-    const __m256 inverse = _mm256_set1_ps(sum > 0.0f ? 1.0f / sum : 0.0f);
-    for (int j = 0; j < d; j += 8) _mm256_storeu_ps(out + j, _mm256_mul_ps(_mm256_loadu_ps(out + j), inverse));
+
+    std::int64_t cells[kBlock];
+    for (std::int64_t first = 0; first < shared; first += kBlock) {
+        cells_of_block(plan, plan.rows[task.first_row], first, kBlock, cells);
+        convert<T>(key_base, keys->nb[1], cells, d, key_block);
+        convert<T>(value_base, values->nb[1], cells, d, value_block);
+        for (Running& r : running) take_block(r, key_block, value_block, kBlock, d, plan.scale);
+    }
+    for (int row = task.first_row; row < task.last_row; ++row) {
+        const AttentionRow& row_cells = plan.rows[row];
+        const std::int64_t count =
+            static_cast<std::int64_t>(row_cells.run) + row_cells.extra_end - row_cells.extra_begin;
+        Running* own = running.data() + static_cast<std::ptrdiff_t>(row - task.first_row) * heads;
+        for (std::int64_t first = shared; first < count; first += kBlock) {
+            const int valid = static_cast<int>(std::min<std::int64_t>(kBlock, count - first));
+            cells_of_block(plan, row_cells, first, valid, cells);
+            convert<T>(key_base, keys->nb[1], cells, d, key_block);
+            convert<T>(value_base, values->nb[1], cells, d, value_block);
+            for (int h = 0; h < heads; ++h) take_block(own[h], key_block, value_block, valid, d, plan.scale);
+        }
+    }
+    for (const Running& r : running) {
+        const __m256 inverse = _mm256_set1_ps(r.sum > 0.0f ? 1.0f / r.sum : 0.0f);
+        for (int j = 0; j < d; j += 8) _mm256_storeu_ps(r.out + j, _mm256_mul_ps(_mm256_loadu_ps(r.out + j), inverse));
+    }
 }
 
 }  // namespace
@@ -116,12 +183,12 @@ bool attention_avx2_available(ggml_type type, int head_dim) {
     return processor && head_dim % 8 == 0 && (type == GGML_TYPE_F16 || type == GGML_TYPE_BF16);
 }
 
-void attend_head_avx2(ggml_type type, const float* query, int head_dim, float scale, const HeadCells& cells,
-                      float* out) {
-    if (type == GGML_TYPE_F16) {
-        attend<GGML_TYPE_F16>(query, head_dim, scale, cells, out);
+void attend_avx2(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,
+                 const ggml_tensor* values, ggml_tensor* dst) {
+    if (keys->type == GGML_TYPE_F16) {
+        attend<GGML_TYPE_F16>(plan, task, q, keys, values, dst);
     } else {
-        attend<GGML_TYPE_BF16>(query, head_dim, scale, cells, out);
+        attend<GGML_TYPE_BF16>(plan, task, q, keys, values, dst);
     }
 }
 
@@ -132,7 +199,10 @@ void attend_head_avx2(ggml_type type, const float* query, int head_dim, float sc
 namespace bastion::kernels {
 
 bool attention_avx2_available(ggml_type, int) { return false; }
-void attend_head_avx2(ggml_type, const float*, int, float, const HeadCells&, float*) { std::abort(); }
+void attend_avx2(const AttentionPlan&, const AttentionTask&, const ggml_tensor*, const ggml_tensor*, const ggml_tensor*,
+                 ggml_tensor*) {
+    std::abort();
+}
 
 }  // namespace bastion::kernels
 

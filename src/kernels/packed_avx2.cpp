@@ -41,7 +41,7 @@ BASTION_AVX2_INLINE void dot_nibbles(const std::uint8_t* block, const char* cons
     const __m256i low_mask = _mm256_set1_epi8(0xF);
     const __m256i ones = _mm256_set1_epi16(1);
     for (int c = 0; c < C; ++c) sums[c][0] = sums[c][1] = _mm256_setzero_si256();
-    // Not unrolled: the compiler would start all groups at once and spill every register.
+        // Not unrolled: the compiler would start all groups at once and spill every register.
 #pragma GCC unroll 1
     for (int g = 0; g < 4; ++g) {
         const __m256i w0 = load(block + g * 64), w1 = load(block + g * 64 + 32);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ggml_ptr.h"
+#include "kernels/attention.h"
 #include "kernels/rows.h"
 #include "model/config.h"
 #include "model/device.h"

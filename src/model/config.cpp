@@ -11,11 +11,11 @@ namespace bastion {
 namespace {
 
 constexpr std::array<ArchTraits, 4> kArchitectures{{
-    // name        qk_norm  experts  rope                      drafter
-    {"llama", false, false, GGML_ROPE_TYPE_NORMAL, false},
-    {"qwen3", true, false, GGML_ROPE_TYPE_NEOX, false},
-    {"qwen3moe", true, true, GGML_ROPE_TYPE_NEOX, false},
-    {"dflash", true, false, GGML_ROPE_TYPE_NEOX, true},
+    // name, qk_norm, experts, rope, rope_freqs, drafter
+    {"llama", false, false, GGML_ROPE_TYPE_NORMAL, true, false},
+    {"qwen3", true, false, GGML_ROPE_TYPE_NEOX, false, false},
+    {"qwen3moe", true, true, GGML_ROPE_TYPE_NEOX, false, false},
+    {"dflash", true, false, GGML_ROPE_TYPE_NEOX, true, true},
 }};
 
 /// Keys under "<architecture>." that this file understands; any other one could change the model's meaning.
@@ -330,7 +330,8 @@ Status check_target_tensors(const GgufFile& file, ModelConfig& config) {
     BASTION_CHECK(tensors.vector("output_norm.weight", config.hidden));
     config.tied_head = !tensors.has("output.weight");
     if (!config.tied_head) BASTION_CHECK(tensors.matrix("output.weight", {config.hidden, config.vocab}));
-    if (tensors.has("rope_freqs.weight")) BASTION_CHECK(tensors.vector("rope_freqs.weight", config.rope_dims / 2));
+    if (config.arch->rope_freqs && tensors.has("rope_freqs.weight"))
+        BASTION_CHECK(tensors.vector("rope_freqs.weight", config.rope_dims / 2));
     for (int layer = 0; layer < config.layers; ++layer) BASTION_CHECK(check_layer(tensors, config, layer));
     return tensors.nothing_else();
 }
@@ -377,7 +378,8 @@ Status check_drafter_tensors(const GgufFile& file, ModelConfig& config) {
     const std::int64_t head_rows = config.draft_vocab > 0 ? config.draft_vocab : config.vocab;
     if (config.own_embeddings) BASTION_CHECK(tensors.matrix("token_embd.weight", {config.hidden, config.vocab}));
     if (config.own_head) BASTION_CHECK(tensors.matrix("output.weight", {config.hidden, head_rows}));
-    if (tensors.has("rope_freqs.weight")) BASTION_CHECK(tensors.vector("rope_freqs.weight", config.rope_dims / 2));
+    if (config.arch->rope_freqs && tensors.has("rope_freqs.weight"))
+        BASTION_CHECK(tensors.vector("rope_freqs.weight", config.rope_dims / 2));
     for (int layer = 0; layer < config.layers; ++layer) BASTION_CHECK(check_layer(tensors, config, layer));
     return tensors.nothing_else();
 }

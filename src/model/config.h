@@ -16,6 +16,7 @@ struct ArchTraits {
     bool qk_norm;      ///< RMS norm over each query and key head before rope
     bool experts;      ///< mixture-of-experts feed-forward
     int rope_mode;     ///< GGML_ROPE_TYPE_NORMAL (interleaved pairs) or GGML_ROPE_TYPE_NEOX (halves)
+    bool rope_freqs;   ///< per-frequency factors (rope_freqs.weight) may be given
     bool drafter;      ///< reads target features, no tokens of its own
 };
 

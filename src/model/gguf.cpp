@@ -18,6 +18,8 @@
 namespace bastion {
 namespace {
 
+constexpr std::size_t kTensorAlignment = 32;  // what kernels may assume of a tensor used in place
+
 /// A read-only mapping of a whole file.
 class Mapping {
  public:
@@ -155,6 +157,10 @@ struct GgufFile::Impl {
                 return bad_input(part_path + ": tensor " + info.name + " is empty, shape " + info.shape());
             }
             info.data = part.mapping.data() + offset;
+            if (reinterpret_cast<std::uintptr_t>(info.data) % kTensorAlignment != 0) {
+                return bad_input(part_path + ": tensor " + info.name + " is not aligned to " +
+                                 std::to_string(kTensorAlignment) + " bytes");
+            }
             if (!index.emplace(info.name, tensors.size()).second) {
                 return bad_input(part_path + ": tensor " + info.name + " occurs twice");
             }

@@ -26,8 +26,8 @@ struct TensorInfo {
     std::string shape() const;  ///< "[576, 49152]"
 };
 
-/// Read-only view of a model file. Opening validates the whole header and that every tensor lies inside the file;
-/// no accessor reads outside the mapping.
+/// Read-only view of a model file. Opening validates the whole header and that every tensor lies inside the file at
+/// a multiple of 32 bytes; no accessor reads outside the mapping.
 class GgufFile {
  public:
     static Result<GgufFile> open(const std::string& path);

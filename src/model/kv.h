@@ -16,6 +16,7 @@ namespace bastion {
 /// scratch for the rows of the pass in progress, in row order.
 class KvPool {
  public:
+    /// `type`: every head must be a whole number of its blocks (heads share no scales); the caller checks that.
     static Result<KvPool> create(const Device& device, int layers, int kv_width, int slots, int cells, ggml_type type);
 
     ggml_tensor* keys(int layer) const { return keys_[layer]; }      ///< [kv_width, slots * cells]

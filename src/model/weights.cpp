@@ -27,10 +27,6 @@ Result<Weights> Weights::load(const GgufFile& file, const Device& device, const 
     if (device.is_cpu()) {
         // Every tensor is a view of the mapping: nothing is copied, pages come in as they are used.
         for (const TensorInfo& info : file.tensors()) {
-            const auto address = reinterpret_cast<std::uintptr_t>(info.data);
-            if (address % 32 != 0) {
-                return bad_input(file.path() + ": tensor " + info.name + " is not aligned to 32 bytes");
-            }
             auto* data = const_cast<void*>(info.data);
             ggml_backend_buffer_ptr buffer(ggml_backend_cpu_buffer_from_ptr(data, info.bytes));
             if (!buffer ||

@@ -22,9 +22,12 @@ SamplingOptions sampling_for(std::size_t i) {
 
 /// Every way to decode a prompt, apart from `ar`.
 std::vector<GenerateOptions> methods_for(std::size_t i) {
-    std::vector<GenerateOptions> all{method(Method::chain), method(Method::tree), method(Method::beam)};
+    std::vector<GenerateOptions> all{method(Method::chain), method(Method::tree)};
     for (int budget : {1, 2, 7, 12}) all.push_back(method(Method::tree, budget));
-    if (i < 3) all.push_back(method(Method::tree, 64));
+    if (i < 3) {
+        all.push_back(method(Method::tree, 64));
+        all.push_back(method(Method::beam));
+    }
     for (GenerateOptions& o : all) {
         o.max_tokens = kTokens;
         o.sampling = sampling_for(i);

@@ -115,7 +115,7 @@ TEST(Stop, AtEndOfTextNothingFollows) {
 
 TEST(Stop, AtATextExactlyBeforeIt) {
     const std::string whole = answer(engine(), counting(), method(Method::ar, 0, 40)).text;
-    for (const std::string& stop : {std::string("5"), std::string(", 7"), whole.substr(whole.size() / 2, 9)}) {
+    for (const std::string& stop : {std::string("5"), std::string("123"), whole.substr(whole.size() / 2, 9)}) {
         ASSERT_NE(whole.find(stop), std::string::npos) << stop;
         for (GenerateOptions o : all_methods()) {
             o.max_tokens = 40;

@@ -1,0 +1,161 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention_avx2.h"
+#include "kernels/row_converter.h"
+
+namespace bastion::kernels {
+namespace {
+
+// Compiled once per instruction set; without contraction every version gives the same bits.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define BASTION_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define BASTION_CLONES
+#endif
+
+BASTION_CLONES void scale_row(float* out, float factor, int width) {
+    for (int i = 0; i < width; ++i) out[i] *= factor;
+}
+
+BASTION_CLONES void add_scaled_row(float* out, float factor, const float* x, int width) {
+    for (int i = 0; i < width; ++i) out[i] += factor * x[i];
+}
+
+/// Running softmax over one row's cells for one query head.
+class OnlineSoftmax {
+ public:
+    OnlineSoftmax(float* out, int width) : out_(out), width_(width) { std::fill(out, out + width, 0.0f); }
+
+    void add(float score, const float* value) {
+        if (score > maximum_) {
+            const float scale = std::exp(maximum_ - score);
+            scale_row(out_, scale, width_);
+            sum_ *= scale;
+            maximum_ = score;
+        }
+        const float weight = std::exp(score - maximum_);
+        add_scaled_row(out_, weight, value, width_);
+        sum_ += weight;
+    }
+
+    void finish() { scale_row(out_, sum_ > 0.0f ? 1.0f / sum_ : 0.0f, width_); }
+
+ private:
+    float* out_;
+    int width_;
+    float maximum_ = -std::numeric_limits<float>::infinity();
+    float sum_ = 0.0f;
+};
+
+/// One head of one row: the scratch of a thread and the way through the cells.
+class HeadAttention {
+ public:
+    HeadAttention(const AttentionPlan& plan, const ggml_tensor* keys, const ggml_tensor* values)
+        : plan_(plan),
+          keys_(keys),
+          values_(values),
+          convert_query_(keys->type),
+          dot_(ggml_get_type_traits_cpu(keys->type)->vec_dot),
+          value_to_float_(ggml_get_type_traits(values->type)->to_float),
+          key_head_bytes_(ggml_row_size(keys->type, plan.head_dim)),
+          value_head_bytes_(ggml_row_size(values->type, plan.head_dim)),
+          query_(convert_query_.bytes(plan.head_dim)),
+          value_(plan.head_dim) {}
+
+    void operator()(const AttentionRow& row, int head, const float* query, float* out) {
+        convert_query_(query, query_.data(), plan_.head_dim);
+        const int kv_head = head / (plan_.heads / plan_.kv_heads);
+        OnlineSoftmax softmax(out, plan_.head_dim);
+        for (std::int32_t i = 0; i < row.run; ++i) visit(row.first_cell + i, kv_head, softmax);
+        for (std::int32_t i = row.extra_begin; i < row.extra_end; ++i) visit(plan_.extra[i], kv_head, softmax);
+        softmax.finish();
+    }
+
+ private:
+    void visit(std::int64_t cell, int kv_head, OnlineSoftmax& softmax) {
+        const char* key = static_cast<const char*>(keys_->data) + cell * keys_->nb[1] + kv_head * key_head_bytes_;
+        const char* value =
+            static_cast<const char*>(values_->data) + cell * values_->nb[1] + kv_head * value_head_bytes_;
+        float score = 0.0f;
+        dot_(plan_.head_dim, &score, 0, key, 0, query_.data(), 0, 1);
+        value_to_float_(value, value_.data(), plan_.head_dim);
+        softmax.add(score * plan_.scale, value_.data());
+    }
+
+    const AttentionPlan& plan_;
+    const ggml_tensor *keys_, *values_;
+    RowConverter convert_query_;
+    ggml_vec_dot_t dot_;
+    ggml_to_float_t value_to_float_;
+    std::size_t key_head_bytes_, value_head_bytes_;
+    std::vector<char> query_;
+    std::vector<float> value_;
+};
+
+/// Every head of every row by itself, for any cache type and processor.
+void attend_portable(const AttentionPlan& plan, const ggml_tensor* q, const ggml_tensor* keys,
+                     const ggml_tensor* values, ggml_tensor* dst) {
+    const std::int64_t tasks = q->ne[2] * plan.heads;
+    plan.pool->run(tasks, plan.pool->grain(tasks, 1), [&](std::int64_t begin, std::int64_t end) {
+        HeadAttention attention(plan, keys, values);
+        for (std::int64_t task = begin; task < end; ++task) {
+            const std::int64_t row = task / plan.heads;
+            const int head = static_cast<int>(task % plan.heads);
+            const auto* query =
+                reinterpret_cast<const float*>(static_cast<const char*>(q->data) + row * q->nb[2] + head * q->nb[1]);
+            auto* out = reinterpret_cast<float*>(static_cast<char*>(dst->data) + row * dst->nb[1]);
+            attention(plan.rows[row], head, query, out + static_cast<std::ptrdiff_t>(head) * plan.head_dim);
+        }
+    });
+}
+
+/// Cuts the pass into tasks of rows that begin at the same cell: large enough to share conversions, small enough that
+/// every thread has a few.
+std::vector<AttentionTask> cut(const AttentionPlan& plan) {
+    const int rows = static_cast<int>(plan.rows.size());
+    const int group = plan.heads / plan.kv_heads;
+    const int wanted = 3 * plan.pool->threads();
+    std::vector<AttentionTask> tasks;
+    for (int first = 0; first < rows;) {
+        int last = first + 1;
+        while (last < rows && plan.rows[last].first_cell == plan.rows[first].first_cell) ++last;
+        const int pieces = std::clamp(wanted / plan.kv_heads, 1, last - first);
+        const int heads = (last - first) * plan.kv_heads < wanted ? 1 : group;
+        for (int piece = 0; piece < pieces; ++piece) {
+            for (int head = 0; head < plan.heads; head += heads) {
+                tasks.push_back({first + (last - first) * piece / pieces, first + (last - first) * (piece + 1) / pieces,
+                                 head, head + heads});
+            }
+        }
+        first = last;
+    }
+    return tasks;
+}
+
+void attend_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& plan = *static_cast<const AttentionPlan*>(userdata);
+    const ggml_tensor *q = dst->src[0], *keys = dst->src[1], *values = dst->src[2];
+    if (!plan.vectorised || !attention_avx2_available(keys->type, plan.head_dim)) {
+        attend_portable(plan, q, keys, values, dst);
+        return;
+    }
+    const std::vector<AttentionTask> tasks = cut(plan);
+    plan.pool->run(static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) attend_avx2(plan, tasks[i], q, keys, values, dst);
+    });
+}
+
+}  // namespace
+
+ggml_tensor* attend(ggml_context* ctx, ggml_tensor* q, ggml_tensor* keys, ggml_tensor* values,
+                    const AttentionPlan* plan) {
+    ggml_tensor* sources[] = {q, keys, values};
+    return ggml_custom_4d(ctx, GGML_TYPE_F32, q->ne[0] * q->ne[1], q->ne[2], 1, 1, sources, 3, attend_op, 1,
+                          const_cast<AttentionPlan*>(plan));
+}
+
+}  // namespace bastion::kernels
