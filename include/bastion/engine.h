@@ -28,12 +28,11 @@ struct EngineInfo {
     std::string target_path, target_name, drafter_path, drafter_name;  ///< drafter empty: none loaded
     std::string device;                                                ///< e.g. "cpu"
     std::string device_description;
-    std::string kernels;  ///< "generic", "library", ...
+    std::string kernels;  ///< "packed", "generic" or "library"
     int threads = 0;
     int ctx = 0;
     int vocab = 0;
     int block_size = 0;  ///< of the drafter; 0 without one
-    std::size_t weight_bytes = 0, kv_bytes = 0, compute_bytes = 0;
 };
 
 enum class StopReason { none, eos, length, stop, interrupted };
@@ -129,10 +128,12 @@ class Engine {
     virtual Result<std::unique_ptr<Session>> open_session() = 0;
 
     /// One step for all given sessions together: a prefill chunk for those still reading their prompt, one
-    /// draft-build-verify-commit cycle for the others. Sessions that are done are skipped.
+    /// draft-build-verify-commit cycle for the others. Sessions that are done are skipped. After an error the answers
+    /// of the sessions it concerned have ended (StopReason::interrupted) with what had been emitted.
     virtual Status step(std::span<Session* const> sessions) = 0;
 
-    /// Checks options against the loaded models (method needs a drafter, budget in range, ...).
+    /// Checks options against the loaded models (budget, top-K, ... in range). Without a drafter every method decodes
+    /// plainly, and the statistics say so.
     virtual Status check(const GenerateOptions& options) const = 0;
 
     /// Measures the latency profile anew and uses it from now on. Returns its JSON. `brief`: a small grid, for the

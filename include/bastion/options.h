@@ -24,8 +24,9 @@ struct EngineOptions {
     int slots = 1;    ///< sessions that can be open at once
     KvType kv_type = KvType::f16;
     Kernels kernels = Kernels::automatic;
-    std::string profile;    ///< latency profile; empty: the stored one of this device and pair
-    std::string cache_dir;  ///< where measured profiles are kept; empty: nowhere
+    std::string profile;        ///< latency profile; empty: the stored one of this device and pair
+    bool keep_profiles = true;  ///< store what is measured
+    std::string cache_dir;      ///< where measured profiles are kept; empty: nowhere
 };
 
 /// How a token is drawn from the target's logits. Temperature 0 is argmax.
@@ -39,7 +40,7 @@ struct SamplingOptions {
     double presence_penalty = 0.0;   ///< subtracted once if seen
     int penalty_window = 64;         ///< how many latest tokens count as seen; -1: all
     std::uint64_t seed = 0;
-    std::uint32_t choice = 0;  ///< which of several answers to one prompt (key of the random draw)
+    std::uint32_t choice = 0;  ///< which of several answers to one prompt; enters the random draw
     std::vector<std::pair<std::int32_t, float>> logit_bias;  ///< token id, added to its logit; -inf bans it
 };
 

@@ -54,17 +54,19 @@ Result<int> calibrate_command(const Args& args) {
     flags("out", out, "FILE", "where to store the profile (default: the place where the other commands look)");
     flags("json", json, "", "print the profile as one JSON object on stdout instead of a table on stderr");
     declare_engine(flags, options);
+    flags.remove("profile");
     BASTION_CHECK(flags.parse(args));
     if (flags.help_wanted()) return print_result(flags.help());
     if (flags.given("out")) BASTION_CHECK(check_writable(out, "profile"));
 
     interrupt::exit_on_first();
     ProgressLine progress;
+    options.keep_profiles = !flags.given("out");
     BASTION_ASSIGN(const auto engine, open_engine(options, progress));
     BASTION_ASSIGN(const std::string text, engine->calibrate(false, progress.callback()));
     progress.clear();
     const std::string path = flags.given("out") ? out : engine->profile_path();
-    if (!path.empty()) BASTION_CHECK(write_text(path, text + "\n", "profile", !flags.given("out")));
+    if (flags.given("out")) BASTION_CHECK(write_text(path, text + "\n", "profile", false));
     if (json) return print_result(text + "\n");
 
     BASTION_ASSIGN(const Profile profile, profile_from_json(text, path.empty() ? "the new profile" : path));

@@ -72,7 +72,7 @@ std::string drafter_text(const ModelConfig& config) {
     out += row("vocabulary", config.draft_vocab > 0 ? "reduced to " + std::to_string(config.draft_vocab) + " tokens"
                                                     : "the target's");
     out += row("embeddings", config.own_embeddings ? "its own" : "the target's");
-    out += row("head", config.own_head ? "its own" : "the target's");
+    out += row("head", config.own_head ? "its own" : config.own_embeddings ? "its own embeddings" : "the target's");
     out += row("window", config.window > 0
                              ? std::to_string(config.window) + " positions in " +
                                    std::to_string(std::count(config.windowed.begin(), config.windowed.end(), true)) +

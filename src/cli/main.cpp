@@ -12,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/version.h"
 #include "text/stream.h"
+#include "text/tokenizer.h"
 
 namespace bastion::cli {
 
@@ -93,6 +94,7 @@ int report(const Error& error) {
 int main(int argc, char** argv) {
     using namespace bastion;
     cli::interrupt::install();
+    silence_libraries();
     try {
         const Result<int> result = cli::dispatch(cli::Args(argv + (argc > 0 ? 1 : 0), argv + argc));
         return result.ok() ? *result : cli::report(result.error());

@@ -39,8 +39,10 @@ struct Words<KvType> {
 
 template <>
 struct Words<Kernels> {
-    static constexpr std::array<std::pair<const char*, Kernels>, 4> table{
-        {{"auto", Kernels::automatic}, {"packed", Kernels::packed}, {"generic", Kernels::generic}, {"library", Kernels::library}}};
+    static constexpr std::array<std::pair<const char*, Kernels>, 4> table{{{"auto", Kernels::automatic},
+                                                                           {"packed", Kernels::packed},
+                                                                           {"generic", Kernels::generic},
+                                                                           {"library", Kernels::library}}};
 };
 
 template <>

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cstdio>
 #include <functional>
-#include <numeric>
 
-#include "model/blocks.h"
+#include "model/probe.h"
 #include "tree/build.h"
 
 namespace bastion {
@@ -23,7 +22,8 @@ double best_of(int times, const std::function<Status()>& run, Status& status) {
     return best;
 }
 
-/// FNV-1a over the ends of a file and its length: cheap, and different for different models.
+/// FNV-1a over the length of a file, its tensors' names and the first bytes of each: cheap, and different for different
+/// models.
 std::string fingerprint(const GgufFile& file) {
     std::uint64_t hash = 0xcbf29ce484222325ull;
     const auto mix = [&hash](const void* data, std::size_t bytes) {
@@ -86,7 +86,7 @@ class TimedPass {
 /// Times one injection and draft, and what surrounds a verification: building, and moving rows.
 Status measure_draft(Models& m, int slot, int used, Profile& profile) {
     if (!m.draft) return {};
-    const int position = std::max(std::min(64, m.ctx / 2), used + 2);
+    const int position = std::max(std::clamp(m.ctx / 2, 2, 64), used + 2);
     std::vector<std::int32_t> rows = m.draft->features->take(2);
     const std::vector<std::int32_t> positions{position - 2, position - 1};
     Status status;
@@ -157,41 +157,6 @@ ModelShape model_shape(const GgufFile& file, const ModelConfig& c, ggml_type cac
     return s;
 }
 
-Result<DevicePeak> measure_peak(const Models& m) {
-    DevicePeak peak;
-    Status status;
-    {  // arithmetic: a feed-forward matrix of the model, small enough to stay in cache, times many rows
-        constexpr int kRows = 64, kRepeats = 4;
-        const char* name = m.config.arch->experts ? "attn_q.weight" : "ffn_up.weight";
-        const Matrix w = m.weights->matrix(0, name);
-        BASTION_ASSIGN(Graph g, Graph::create(64));
-        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, w.tensor->ne[0], kRows);
-        for (int i = 0; i < kRepeats; ++i) {
-            ggml_build_forward_expand(g.graph, Activations(g.ctx.get(), *m.device, x).times(w));
-        }
-        BASTION_CHECK(g.allocate(*m.device));
-        upload(x, std::vector<float>(static_cast<std::size_t>(ggml_nelements(x)), 0.5f));
-        const double ms = best_of(
-            5, [&] { return compute(*m.device, g.graph); }, status);
-        BASTION_CHECK(status);
-        peak.flops_per_s =
-            2.0 * static_cast<double>(w.tensor->ne[0]) * w.tensor->ne[1] * kRows * kRepeats / (ms * 1e-3);
-    }
-    {  // bandwidth: a copy far larger than any cache, read once and written once
-        constexpr std::int64_t kElements = std::int64_t{32} << 20;
-        BASTION_ASSIGN(Graph g, Graph::create(8));
-        ggml_tensor* x = input(g.ctx.get(), GGML_TYPE_F32, 4096, kElements / 4096);
-        ggml_build_forward_expand(g.graph, ggml_dup(g.ctx.get(), x));
-        BASTION_CHECK(g.allocate(*m.device));
-        upload(x, std::vector<float>(kElements, 0.5f));
-        const double ms = best_of(
-            5, [&] { return compute(*m.device, g.graph); }, status);
-        BASTION_CHECK(status);
-        peak.bytes_per_s = 2.0 * sizeof(float) * static_cast<double>(kElements) / (ms * 1e-3);
-    }
-    return peak;
-}
-
 Profile profile_identity(const Models& m) {
     Profile p;
     p.device = m.device->description() + ", " + m.device->kernels_name() + " kernels, " +
@@ -210,7 +175,8 @@ Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const
     constexpr double kBriefSeconds = 2.0;
     Profile profile = profile_identity(m);
     profile.shape = model_shape(m.file, m.config, m.kv->keys(0)->type);
-    BASTION_ASSIGN(profile.peak, measure_peak(m));
+    BASTION_ASSIGN(const MeasuredPeak peak, measure_peak(m.config, *m.weights, *m.device));
+    profile.peak = {peak.flops_per_s, peak.bytes_per_s};
 
     const std::vector<int> nodes = node_counts(m, brief);
     const std::vector<int> depths = contexts(m, used, brief);

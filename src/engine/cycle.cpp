@@ -64,29 +64,35 @@ Status CycleRunner::inject(std::span<SessionState* const> sessions) {
     return {};
 }
 
-Status CycleRunner::prefill(SessionState& s) {
-    Stopwatch watch;
-    const int total = s.counters.prompt_tokens;
-    const int rows = std::min(models_.chunk, total - s.computed);
-    const bool last = s.computed + rows == total;
+Status CycleRunner::prefill_chunk(SessionState& s, int rows, bool last) {
     std::vector<std::int32_t> positions(rows), parents(rows), features;
     std::iota(positions.begin(), positions.end(), s.computed);
     std::iota(parents.begin(), parents.end(), -1);
     if (models_.draft) features = models_.draft->features->take(rows);
-
     const SequenceRows chain{s.slot,    s.computed, std::span(s.tokens()).subspan(s.computed, rows),
                              positions, parents,    features};
     const bool argmax = is_plain_argmax(s.options.sampling);
     const Outputs outputs = !last ? Outputs::none : argmax ? Outputs::argmax : Outputs::logits;
-    Status status = models_.target->pass({&chain, 1}, outputs, /*last_only=*/last);
-    if (!status.ok()) {
+    if (Status status = models_.target->pass({&chain, 1}, outputs, /*last_only=*/last); !status.ok()) {
         if (models_.draft) models_.draft->features->give_back(features);
         return status;
     }
     s.computed += rows;
     s.add_pending(features);
     SessionState* const one = &s;
-    BASTION_CHECK(inject({&one, 1}));
+    return inject({&one, 1});
+}
+
+Status CycleRunner::prefill(SessionState& s) {
+    Stopwatch watch;
+    const int total = s.counters.prompt_tokens, start = s.computed;
+    const int rows = std::min(models_.chunk, total - start);
+    const bool last = start + rows == total;
+    if (Status status = prefill_chunk(s, rows, last); !status.ok()) {
+        s.truncate(start);
+        s.finish(StopReason::interrupted);
+        return status;
+    }
     if (last) {
         s.phase = Phase::decoding;
         s.emit(draw(s, 0));
@@ -157,7 +163,7 @@ void CycleRunner::build(Entry& e, int other_rows) {
         e.tree = builder.take(grow(builder, search, models_.auto_nodes));
         e.predicted_verify_ms = search.predicted_verify_ms();
         e.predicted_cycle_ms = search.predicted_cycle_ms();
-        e.plain_ms = model.plain_ms(e.position);
+        e.plain_ms = model.verify_ms(1 + other_rows, e.position);
     }
     for (const Node& n : e.tree.nodes) e.tokens.push_back(n.token);
     e.positions = positions(e.tree, e.position);
@@ -180,9 +186,11 @@ Status CycleRunner::verify(std::span<Entry> entries) {
 
 Status CycleRunner::commit(Entry& e) {
     SessionState& s = *e.session;
+    const std::size_t before = s.answer().size();
     e.verdict = accept(
         e.tree, [&](std::int32_t node) { return draw(s, e.first_row + node); },
         [&](Token token) { return s.emit(token); });
+    e.emitted.assign(s.answer().begin() + static_cast<std::ptrdiff_t>(before), s.answer().end());
     BASTION_CHECK(models_.kv->keep_rows(*models_.device, s.slot, e.position, e.verdict.accepted));
     s.computed += static_cast<int>(e.verdict.accepted.size());
     if (models_.draft) {
@@ -191,72 +199,76 @@ Status CycleRunner::commit(Entry& e) {
         for (std::int32_t r : e.feature_rows) {
             if (std::find(kept.begin(), kept.end(), r) == kept.end()) dropped.push_back(r);
         }
+        e.feature_rows.clear();
         s.add_pending(kept);
         models_.draft->features->give_back(dropped);
     }
     if (e.drafted && adaptive(s.options)) {
-        s.draft_switch.observe_drafted(static_cast<int>(e.verdict.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
+        s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
     }
     return {};
 }
 
-void CycleRunner::report(const Entry& e, double draft_ms, double verify_ms) const {
+void CycleRunner::report(const Entry& e) const {
     CycleTrace trace;
     trace.cycle = e.session->counters.cycles;
     trace.position = e.position;
     trace.budget = e.tree.size();
     trace.predicted_ms = e.predicted_verify_ms;
-    trace.draft_ms = e.drafted ? draft_ms : 0.0;
-    trace.verify_ms = verify_ms;
+    trace.draft_ms = e.drafted ? draft_ms_ : 0.0;
+    trace.verify_ms = verify_ms_;
     for (const Node& n : e.tree.nodes) trace.nodes.push_back({n.token, n.parent, n.depth, n.logprob, false});
     for (std::int32_t node : e.verdict.accepted) trace.nodes[node].accepted = true;
-    trace.emitted = e.verdict.emitted;
+    trace.emitted = e.emitted;
     e.session->trace()(trace);
 }
 
-Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
+/// After a failure: what the pass took is given back, and the answers end where they stood before it.
+void CycleRunner::abandon(std::span<Entry> entries) {
+    for (Entry& e : entries) {
+        if (models_.draft) models_.draft->features->give_back(e.feature_rows);
+        e.session->truncate(e.position);
+        e.session->finish(StopReason::interrupted);
+    }
+}
+
+Status CycleRunner::run(std::span<Entry> entries) {
     Stopwatch watch;
+    BASTION_CHECK(draft(entries));
+    draft_ms_ = watch.lap_ms();
+    for (Entry& e : entries) build(e, static_cast<int>(entries.size()) - 1);
+    build_ms_ = watch.lap_ms();
+    BASTION_CHECK(verify(entries));
+    verify_ms_ = watch.lap_ms();
+    for (Entry& e : entries) BASTION_CHECK(commit(e));
+    commit_ms_ = watch.lap_ms();
+    return {};
+}
+
+Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
     std::vector<Entry> entries;
     entries.reserve(sessions.size());
     for (SessionState* s : sessions) entries.push_back(plan(*s));
-    BASTION_CHECK(draft(entries));
-    const double draft_ms = watch.lap_ms();
-
-    for (Entry& e : entries) build(e, static_cast<int>(entries.size()) - 1);
-    const double build_ms = watch.lap_ms();
-
-    if (Status verified = verify(entries); !verified.ok()) {
-        // Nothing of the pass is kept: the sessions stand where they stood before the cycle.
-        for (const Entry& e : entries) {
-            if (models_.draft) models_.draft->features->give_back(e.feature_rows);
-        }
-        return verified;
+    if (Status status = run(entries); !status.ok()) {
+        abandon(entries);
+        return status;
     }
-    const double verify_ms = watch.lap_ms();
-
-    std::vector<int> emitted_before;
-    for (Entry& e : entries) {
-        emitted_before.push_back(e.session->counters.tokens);
-        BASTION_CHECK(commit(e));
-    }
-    const double commit_ms = watch.lap_ms();
 
     int rows = 0;
     for (const Entry& e : entries) rows += e.tree.size();
-    for (auto& [kind, model] : latency_) model.observe_verify(rows, entries.front().position, verify_ms);
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        const Entry& e = entries[i];
+    for (auto& [kind, model] : latency_) model.observe_verify(rows, entries.front().position, verify_ms_);
+    for (const Entry& e : entries) {
         Stats& c = e.session->counters;
         ++c.cycles;
-        c.cycle_tokens += c.tokens - emitted_before[i];
+        c.cycle_tokens += static_cast<int>(e.emitted.size());
         c.nodes += e.tree.size();
-        c.draft_ms += draft_ms;
-        c.build_ms += build_ms;
-        c.verify_ms += verify_ms;
-        c.commit_ms += commit_ms;
-        c.decode_ms += draft_ms + build_ms + verify_ms + commit_ms;
+        c.draft_ms += draft_ms_;
+        c.build_ms += build_ms_;
+        c.verify_ms += verify_ms_;
+        c.commit_ms += commit_ms_;
+        c.decode_ms += draft_ms_ + build_ms_ + verify_ms_ + commit_ms_;
         if (!e.drafted) e.session->count_off(e.off_reason);
-        if (e.session->trace()) report(e, draft_ms, verify_ms);
+        if (e.session->trace()) report(e);
     }
     return {};
 }

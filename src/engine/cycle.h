@@ -41,24 +41,28 @@ class CycleRunner {
         std::vector<std::int32_t> positions, parents, feature_rows;
         int first_row = 0;  ///< of the pass
         double predicted_verify_ms = 0, predicted_cycle_ms = 0, plain_ms = 0;
-        double build_ms = 0;
         Verdict verdict;
+        std::vector<Token> emitted;  ///< what became part of the answer: no end-of-text token
     };
 
+    Status prefill_chunk(SessionState& session, int rows, bool last);
     Entry plan(SessionState& session);
     Status draft(std::span<Entry> entries);
     void build(Entry& entry, int other_rows);
     Status verify(std::span<Entry> entries);
     Status commit(Entry& entry);
+    Status run(std::span<Entry> entries);
+    void abandon(std::span<Entry> entries);
     Status inject(std::span<SessionState* const> sessions);
     Token draw(SessionState& session, int row);
-    void report(const Entry& entry, double draft_ms, double verify_ms) const;
+    void report(const Entry& entry) const;
     LatencyModel& latency(ControllerKind kind);
 
     Models& models_;
     std::optional<Profile> profile_;
     std::map<ControllerKind, LatencyModel> latency_;
     std::vector<float> logits_;
+    double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand
 };
 
 }  // namespace bastion

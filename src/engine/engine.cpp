@@ -116,10 +116,11 @@ class EngineImpl final : public Engine {
         const int most = std::min(head, 256);
         if (o.topk < 1 || o.topk > most) return out_of_range("topk", o.topk, "1 to " + std::to_string(most));
         if (o.method == Method::beam) {
-            const int widest = (models_->max_nodes - 1) / std::max(1, o.beam_depth);
             if (o.beam_depth < 1) return out_of_range("beam depth", o.beam_depth, "1 or more");
-            if (o.beam_width < 1 || o.beam_width > std::max(1, widest)) {
-                return out_of_range("beam width", o.beam_width, "1 to " + std::to_string(std::max(1, widest)));
+            const int block = models_->draft ? models_->draft->config.block_size - 1 : o.beam_depth;
+            const int widest = std::max(1, (models_->max_nodes - 1) / std::min(o.beam_depth, block));
+            if (o.beam_width < 1 || o.beam_width > widest) {
+                return out_of_range("beam width", o.beam_width, "1 to " + std::to_string(widest));
             }
         }
         return check_sampling(o.sampling, models_->config.vocab);
@@ -137,7 +138,10 @@ class EngineImpl final : public Engine {
         BASTION_ASSIGN(measured_, measure_profile(*models_, slot, used, brief, progress));
         runner_.set_profile(measured_);
         // Not being able to store it costs the next run a measurement, no more.
-        if (!stored_path_.empty()) (void)save_profile(stored_path_, measured_).ok();
+        // A context too small to be measured at says nothing to others.
+        constexpr int kRepresentativeCtx = 256;
+        if (options_.keep_profiles && !stored_path_.empty() && models_->ctx >= kRepresentativeCtx)
+            (void)save_profile(stored_path_, measured_).ok();
         return {};
     }
 
@@ -164,15 +168,10 @@ class EngineImpl final : public Engine {
         info_.threads = m.device->threads();
         info_.ctx = m.ctx;
         info_.vocab = m.config.vocab;
-        info_.weight_bytes = m.weights->bytes();
-        info_.kv_bytes = m.kv->bytes();
         if (m.draft) {
             info_.drafter_path = m.draft->config.path;
             info_.drafter_name = m.draft->config.name;
             info_.block_size = m.draft->config.block_size;
-            info_.weight_bytes += m.draft->weights->bytes();
-            info_.kv_bytes += m.draft->kv->bytes();
-            info_.compute_bytes = m.draft->features->bytes();
         }
     }
 

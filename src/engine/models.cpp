@@ -50,7 +50,8 @@ int slot_cells(int ctx, int scratch) { return (ctx + scratch + 255) / 256 * 256;
 Status allocate(const EngineOptions& options, Models& m, const Progress& progress) {
     const ggml_type type = cache_type(options.kv_type);
     BASTION_CHECK(check_cache_type(m.config, type));
-    const int cells = slot_cells(m.ctx, std::max(m.max_nodes, m.chunk));
+    const int block = m.draft ? m.draft->config.block_size : 0;
+    const int cells = slot_cells(m.ctx, std::max({m.max_nodes, m.chunk, block}));
     std::size_t need = KvPool::bytes_needed(m.config.layers, m.config.kv_width(), m.slots, cells, type);
     int draft_cells = 0, feature_width = 0, feature_rows = 0;
     if (m.draft) {
@@ -58,15 +59,17 @@ Status allocate(const EngineOptions& options, Models& m, const Progress& progres
         BASTION_CHECK(check_cache_type(d, type));
         draft_cells = slot_cells(m.ctx, d.block_size);
         feature_width = static_cast<int>(d.target_layers.size()) * d.hidden;
-        feature_rows = m.slots * (kPendingFeatures + m.max_nodes) + m.chunk;
+        feature_rows = m.slots * (kPendingFeatures + std::max(m.max_nodes, block)) + m.chunk;
         need += KvPool::bytes_needed(d.layers, d.kv_width(), m.slots, draft_cells, type) +
                 static_cast<std::size_t>(feature_width) * feature_rows * sizeof(float);
     }
-    if (progress) progress("load (" + mebibytes(need) + " of caches)", 1.0);
+    // The largest pass that needs no asking: a full automatic tree with its logits.
+    need += static_cast<std::size_t>(m.auto_nodes) * (m.config.vocab + 16 * m.config.hidden) * sizeof(float);
+    if (progress) progress("load", 1.0);
     if (need > m.device->free_bytes()) {
-        return runtime_error("the caches for " + std::to_string(m.slots) + " x " + std::to_string(m.ctx) +
-                             " tokens need " + mebibytes(need) + ", " + m.device->name() + " has " +
-                             mebibytes(m.device->free_bytes()) + " free; lower --ctx");
+        return runtime_error("the caches and the largest pass for " + std::to_string(m.slots) + " x " +
+                             std::to_string(m.ctx) + " tokens need " + mebibytes(need) + ", " + m.device->name() +
+                             " has " + mebibytes(m.device->free_bytes()) + " free; lower --ctx");
     }
     BASTION_ASSIGN(KvPool kv, KvPool::create(*m.device, m.config.layers, m.config.kv_width(), m.slots, cells, type));
     m.kv = std::make_unique<KvPool>(std::move(kv));
@@ -88,7 +91,7 @@ Status allocate(const EngineOptions& options, Models& m, const Progress& progres
 
 Result<std::unique_ptr<LoadedDrafter>> load_drafter(const std::string& path, const Models& m) {
     BASTION_ASSIGN(GgufFile file, GgufFile::open(path));
-    auto draft = std::unique_ptr<LoadedDrafter>(new LoadedDrafter{std::move(file), {}, {}, {}, {}, {}});
+    auto draft = std::make_unique<LoadedDrafter>(std::move(file));
     BASTION_ASSIGN(draft->config, read_drafter_config(draft->file));
     BASTION_CHECK(check_pair(m.file, m.config, draft->file, draft->config));
     BASTION_ASSIGN(Weights weights, Weights::load(draft->file, *m.device));
@@ -121,6 +124,12 @@ Result<std::unique_ptr<Models>> Models::load(const EngineOptions& options, const
         auto chat = ChatTemplate::compile(source, m->tokenizer->bos_text(), m->tokenizer->eos_text());
         if (!chat) return bad_input(target + ": key tokenizer.chat_template: " + chat.error().message);
         m->chat = std::move(chat).value();
+    }
+    const std::size_t packed = Weights::packed_bytes(m->file, *m->device);
+    if (packed > m->device->free_bytes()) {
+        return runtime_error("the weights of " + target + " need " + mebibytes(packed) + ", " + m->device->name() +
+                             " has " + mebibytes(m->device->free_bytes()) +
+                             " free; --kernels generic uses the file in place");
     }
     BASTION_ASSIGN(Weights weights, Weights::load(m->file, *m->device, progress));
     m->weights = std::make_unique<Weights>(std::move(weights));

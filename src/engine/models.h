@@ -20,6 +20,8 @@ namespace bastion {
 
 /// A drafter with its cache and the features it reads.
 struct LoadedDrafter {
+    explicit LoadedDrafter(GgufFile f) : file(std::move(f)) {}
+
     GgufFile file;
     ModelConfig config;
     std::unique_ptr<Weights> weights;

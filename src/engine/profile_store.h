@@ -1,7 +1,6 @@
 // Latency profiles on disk, one file a (device, target, drafter, build).
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "budget/calibration.h"

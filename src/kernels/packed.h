@@ -10,7 +10,7 @@
 
 namespace bastion::kernels {
 
-/// True if this processor runs the packed kernels (AVX2 and F16C).
+/// True if this processor runs the packed kernels (AVX2, FMA and F16C).
 bool packed_kernels_available();
 
 /// A matrix [k, m] in tiles of 16 rows. Within a tile, blocks of 32 columns follow each other; a block holds the

@@ -150,7 +150,8 @@ void tile_any(const std::uint8_t* data, std::int64_t blocks, const char* activat
 }  // namespace
 
 bool avx2_available() {
-    static const bool available = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    static const bool available =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     return available;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,7 +25,11 @@ constexpr int kSpinsBeforeYield = 200;
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+    try {
+        for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+    } catch (const std::system_error&) {
+        // The system gives no more threads: those that started, at least the caller's, do the work.
+    }
 }
 
 ThreadPool::~ThreadPool() {

@@ -12,6 +12,7 @@ namespace bastion::kernels {
 /// A fixed set of threads, the caller's included. One `run` at a time; not reentrant.
 class ThreadPool {
  public:
+    /// As many threads as the system gives, at most `threads`.
     explicit ThreadPool(int threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;

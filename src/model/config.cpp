@@ -184,6 +184,10 @@ Status read_heads(const KeyReader& keys, ModelConfig& config) {
                                    std::to_string(config.hidden) + " and there is no attention.key_length");
         }
     }
+    if (static_cast<std::int64_t>(config.heads) * config.head_dim > kMaxCount) {
+        return keys.refuse("attention.head_count", "times the head size " + std::to_string(config.head_dim) +
+                                                       " is more than " + std::to_string(kMaxCount));
+    }
     if (config.head_dim % 2 != 0) return keys.refuse("attention.key_length", "is odd, rope needs an even head size");
     if (keys.has("attention.value_length")) {
         BASTION_ASSIGN(const int value_length, keys.count("attention.value_length", 1, 1 << 12));

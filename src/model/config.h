@@ -53,7 +53,7 @@ struct ModelConfig {
 Result<ModelConfig> read_target_config(const GgufFile& file);
 Result<ModelConfig> read_drafter_config(const GgufFile& file);
 
-/// Whether the drafter was made for this target: hidden size, tap layers, vocabulary (token by token), mask token.
+/// Whether the drafter was made for this target: hidden size, tap layers, vocabulary (token by token).
 /// The error names the field and both values.
 Status check_pair(const GgufFile& target_file, const ModelConfig& target, const GgufFile& drafter_file,
                   const ModelConfig& drafter);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -17,7 +18,7 @@ std::string lower(std::string text) {
     return text;
 }
 
-/// Physical cores this process may use; hyper-threads slow a memory-bound decoder down.
+/// Physical cores of the machine; hyper-threads slow a memory-bound decoder down.
 int physical_cores() {
     std::set<std::pair<int, int>> cores;
     std::ifstream info("/proc/cpuinfo");
@@ -30,6 +31,14 @@ int physical_cores() {
     }
     const int logical = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     return cores.empty() ? logical : std::min<int>(logical, static_cast<int>(cores.size()));
+}
+
+/// What the process's control group leaves; unlimited outside containers.
+std::size_t container_free_bytes() {
+    std::size_t limit = 0, used = 0;
+    std::ifstream max("/sys/fs/cgroup/memory.max"), current("/sys/fs/cgroup/memory.current");
+    if (!(max >> limit) || !(current >> used)) return std::numeric_limits<std::size_t>::max();
+    return limit > used ? limit - used : 0;
 }
 
 }  // namespace
@@ -53,7 +62,7 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
     device->is_cpu_ = device->name_ == "cpu";
     if (device->is_cpu_) {
         if (kernels == Kernels::packed && !kernels::packed_kernels_available()) {
-            return bad_input("kernels packed need a processor with AVX2 and F16C");
+            return bad_input("kernels packed need a processor with AVX2, FMA and F16C");
         }
         device->packs_ =
             kernels == Kernels::packed || (kernels == Kernels::automatic && kernels::packed_kernels_available());
@@ -65,6 +74,7 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
         } else {
             // Our kernels bring their own threads; what is left to ggml is too small to share out.
             device->pool_ = std::make_unique<kernels::ThreadPool>(device->threads_);
+            device->threads_ = device->pool_->threads();
             ggml_backend_cpu_set_n_threads(device->backend_.get(), 1);
         }
         return device;
@@ -94,7 +104,7 @@ std::size_t Device::free_bytes() const {
         std::string key;
         std::size_t kib = 0;
         for (std::string unit; info >> key >> kib; std::getline(info, unit)) {
-            if (key == "MemAvailable:") return kib * 1024;
+            if (key == "MemAvailable:") return std::min(kib * 1024, container_free_bytes());
         }
     }
     std::size_t free = 0, total = 0;

@@ -31,7 +31,7 @@ class Device {
     const std::string& name() const { return name_; }
     std::string description() const;
     std::size_t free_bytes() const;
-    const char* kernels_name() const { return packs_ ? "avx2" : exact() ? "generic" : "library"; }
+    const char* kernels_name() const { return packs_ ? "packed" : exact() ? "generic" : "library"; }
 
     /// Names `open` accepts on this machine.
     static std::vector<std::string> names();

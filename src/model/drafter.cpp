@@ -278,11 +278,4 @@ Result<std::vector<Lattice>> Drafter::draft(std::span<const DraftRequest> reques
     return m.read(*pass, requests.size());
 }
 
-std::size_t Drafter::compute_bytes() const {
-    std::size_t total = 0;
-    for (const InjectGraph& g : impl_->inject_graphs) total += g.g.bytes();
-    for (const DraftGraph& g : impl_->draft_graphs) total += g.g.bytes();
-    return total;
-}
-
 }  // namespace bastion

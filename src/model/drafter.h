@@ -42,8 +42,6 @@ class Drafter {
     /// are the target's (d2t applied).
     Result<std::vector<Lattice>> draft(std::span<const DraftRequest> requests, int topk);
 
-    std::size_t compute_bytes() const;
-
  private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

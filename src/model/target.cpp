@@ -43,6 +43,7 @@ struct Target::Impl {
     // Shapes recur from cycle to cycle, so graphs are kept, the latest first. Library kernels put the context length
     // into the shape; there only the graph in use is kept.
     static constexpr std::size_t kKeptGraphs = 12;
+    static constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
     std::list<PassGraph> graphs;
 
     std::vector<Token> tokens;
@@ -56,6 +57,7 @@ struct Target::Impl {
     Result<PassGraph*> graph_for(const GraphKey& key);
     Status build(PassGraph& pass);
     ggml_tensor* tap(const std::vector<ggml_tensor*>& inputs, ggml_context* ctx) const;
+    std::size_t compute_bytes() const;
 };
 
 void Target::Impl::plan_sequence(const SequenceRows& s) {
@@ -167,7 +169,7 @@ Result<PassGraph*> Target::Impl::graph_for(const GraphKey& key) {
         graphs.pop_front();
         return built.error();
     }
-    if (graphs.size() > kKeptGraphs) graphs.pop_back();
+    while (graphs.size() > 1 && (graphs.size() > kKeptGraphs || compute_bytes() > kKeptBytes)) graphs.pop_back();
     return &graphs.front();
 }
 
@@ -208,9 +210,9 @@ void Target::read_logits(int row, std::span<float> out) const {
     ggml_backend_tensor_get(logits, out.data(), static_cast<std::size_t>(row) * logits->nb[1], out.size_bytes());
 }
 
-std::size_t Target::compute_bytes() const {
+std::size_t Target::Impl::compute_bytes() const {
     std::size_t total = 0;
-    for (const PassGraph& pass : impl_->graphs) total += pass.g.bytes();
+    for (const PassGraph& pass : graphs) total += pass.g.bytes();
     return total;
 }
 

@@ -47,8 +47,6 @@ class Target {
     /// Copies the logits of one row [vocab]. REQUIRES the pass asked for them.
     void read_logits(int row, std::span<float> out) const;
 
-    std::size_t compute_bytes() const;
-
  private:
     struct Impl;
     std::unique_ptr<Impl> impl_;

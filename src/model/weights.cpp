@@ -12,7 +12,21 @@ ggml_tensor* declare(ggml_context* ctx, const TensorInfo& info) {
     return tensor;
 }
 
+/// Matrices that products read. Embeddings are only looked up where the file has a head of its own.
+bool is_packed(const GgufFile& file, const TensorInfo& info) {
+    const bool lookup_only = info.name == "token_embd.weight" && file.find("output.weight") != nullptr;
+    return info.ne[1] > 1 && info.ne[2] == 1 && !lookup_only && kernels::PackedMatrix::supports(info.type);
+}
+
 }  // namespace
+
+std::size_t Weights::packed_bytes(const GgufFile& file, const Device& device) {
+    std::size_t bytes = 0;
+    for (const TensorInfo& info : file.tensors()) {
+        if (device.packs() && is_packed(file, info)) bytes += info.bytes;
+    }
+    return bytes;
+}
 
 Result<Weights> Weights::load(const GgufFile& file, const Device& device, const Progress& progress) {
     Weights weights;
@@ -60,8 +74,7 @@ void Weights::pack(const GgufFile& file, const Device& device, const Progress& p
     std::size_t done = 0;
     for (const TensorInfo& info : file.tensors()) {
         ggml_tensor* w = tensors_.at(info.name);
-        const bool matrix = ggml_n_dims(w) == 2 && kernels::PackedMatrix::supports(w->type);
-        if (matrix) {
+        if (is_packed(file, info)) {
             packed_.emplace(w, std::make_unique<kernels::PackedMatrix>(w, device.pool()));
             file.release(info);
         }

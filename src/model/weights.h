@@ -27,6 +27,9 @@ class Weights {
     /// `file` must outlive the weights (its mapping is used in place on the CPU).
     static Result<Weights> load(const GgufFile& file, const Device& device, const Progress& progress = {});
 
+    /// Memory that `load` takes beyond the mapped file, for packed matrices.
+    static std::size_t packed_bytes(const GgufFile& file, const Device& device);
+
     /// The tensor, or nullptr if the file has none of that name.
     ggml_tensor* find(std::string_view name) const;
     ggml_tensor* find(int layer, std::string_view suffix) const;  ///< "blk.<layer>.<suffix>"

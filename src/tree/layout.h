@@ -1,4 +1,4 @@
-// Where the nodes of a tree sit: positions, ancestors, and the mask for kernels that want one.
+// Where the nodes of a tree sit: positions and ancestors.
 #pragma once
 
 #include <cstdint>

@@ -317,15 +317,15 @@ TEST(Trace, ShowsEveryCycle) {
     session->set_trace([&](const CycleTrace& c) { cycles.push_back(c); });
     const Answer a = answer(engine(), *session, counting(), method(Method::tree, 7));
     ASSERT_EQ(static_cast<int>(cycles.size()), a.stats.cycles);
+    const bool ended = a.stats.stop_reason == StopReason::eos;  // the end token is drawn, not emitted
     std::vector<Token> emitted{a.tokens.front()};
     for (const CycleTrace& c : cycles) {
         EXPECT_EQ(c.budget, static_cast<int>(c.nodes.size()));
         EXPECT_TRUE(c.nodes.front().accepted) << "the root is the anchor";
         EXPECT_EQ(std::count_if(c.nodes.begin(), c.nodes.end(), [](const auto& n) { return n.accepted; }),
-                  static_cast<std::ptrdiff_t>(c.emitted.size()));
+                  static_cast<std::ptrdiff_t>(c.emitted.size()) + (&c == &cycles.back() && ended ? 1 : 0));
         emitted.insert(emitted.end(), c.emitted.begin(), c.emitted.end());
     }
-    emitted.resize(a.tokens.size());
     EXPECT_EQ(emitted, a.tokens);
 }
 

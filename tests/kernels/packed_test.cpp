@@ -129,8 +129,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Packed,
                                          Shape{GGML_TYPE_Q8_0, 576, 48}, Shape{GGML_TYPE_Q4_0, 32, 1},
                                          Shape{GGML_TYPE_Q4_1, 1536, 33}, Shape{GGML_TYPE_Q8_0, 96, 17}),
                          [](const auto& shape) {
-                             return std::string(ggml_type_name(shape.param.type)) + "_" + std::to_string(shape.param.k) +
-                                    "x" + std::to_string(shape.param.m);
+                             return std::string(ggml_type_name(shape.param.type)) + "_" +
+                                    std::to_string(shape.param.k) + "x" + std::to_string(shape.param.m);
                          });
 
 // The extremes of every operand: no sum inside the integer kernels may overflow.

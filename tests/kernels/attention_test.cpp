@@ -1,0 +1,160 @@
+// Tree attention against a reference in double precision, and the promise that grouping rows and heads changes no bit.
+#include "kernels/attention.h"
+
+#include <ggml-cpu.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace bastion::kernels {
+namespace {
+
+constexpr int kHeadDim = 32, kHeads = 6, kKvHeads = 2, kCells = 96;
+
+/// A cache and queries of random values, and a pass over some rows of it.
+class Attention {
+ public:
+    explicit Attention(ggml_type type) : type_(type), ctx_(ggml_init({1u << 24, nullptr, false})) {
+        std::mt19937 random(7);
+        std::normal_distribution<float> normal;
+        keys_ = ggml_new_tensor_2d(ctx_.get(), type, kHeadDim * kKvHeads, kCells);
+        values_ = ggml_new_tensor_2d(ctx_.get(), type, kHeadDim * kKvHeads, kCells);
+        for (ggml_tensor* t : {keys_, values_}) {
+            std::vector<float> numbers(ggml_nelements(t));
+            for (float& n : numbers) n = normal(random);
+            ggml_quantize_chunk(type, numbers.data(), t->data, 0, kCells, t->ne[0], nullptr);
+        }
+        query_.resize(static_cast<std::size_t>(kHeadDim) * kHeads);
+        for (float& n : query_) n = 2.0f * normal(random);
+    }
+
+    /// Every row asks the same query. One output row a plan row.
+    std::vector<std::vector<float>> run(const std::vector<std::vector<std::int64_t>>& contexts, int shared, int threads,
+                                        bool vectorised) const {
+        ThreadPool pool(threads);
+        AttentionPlan plan;
+        plan.pool = &pool;
+        plan.vectorised = vectorised;
+        plan.head_dim = kHeadDim;
+        plan.heads = kHeads;
+        plan.kv_heads = kKvHeads;
+        plan.scale = 0.3f;
+        for (const auto& context : contexts) {
+            const auto begin = static_cast<std::int32_t>(plan.extra.size());
+            plan.extra.insert(plan.extra.end(), context.begin() + shared, context.end());
+            plan.rows.push_back({context.front(), shared, begin, static_cast<std::int32_t>(plan.extra.size())});
+        }
+        ggml_context_ptr ctx(ggml_init({1u << 24, nullptr, false}));
+        const auto rows = static_cast<std::int64_t>(contexts.size());
+        ggml_tensor* q = ggml_new_tensor_3d(ctx.get(), GGML_TYPE_F32, kHeadDim, kHeads, rows);
+        for (std::int64_t r = 0; r < rows; ++r) {
+            std::memcpy(static_cast<char*>(q->data) + r * q->nb[2], query_.data(), query_.size() * sizeof(float));
+        }
+        ggml_tensor* out = attend(ctx.get(), q, keys_, values_, &plan);
+        ggml_cgraph* graph = ggml_new_graph(ctx.get());
+        ggml_build_forward_expand(graph, out);
+        EXPECT_EQ(ggml_graph_compute_with_ctx(ctx.get(), graph, 1), GGML_STATUS_SUCCESS);
+        std::vector<std::vector<float>> result;
+        for (std::int64_t r = 0; r < rows; ++r) {
+            const auto* row = reinterpret_cast<const float*>(static_cast<const char*>(out->data) + r * out->nb[1]);
+            result.emplace_back(row, row + out->ne[0]);
+        }
+        return result;
+    }
+
+    /// The same by definition: softmax over the cells, in double precision.
+    std::vector<double> expected(const std::vector<std::int64_t>& context) const {
+        std::vector<double> out(query_.size(), 0.0);
+        for (int head = 0; head < kHeads; ++head) {
+            const int kv = head / (kHeads / kKvHeads);
+            std::vector<double> weights;
+            double sum = 0;
+            for (std::int64_t cell : context) {
+                double dot = 0;
+                for (int j = 0; j < kHeadDim; ++j) dot += query_[head * kHeadDim + j] * number(keys_, cell, kv, j);
+                weights.push_back(std::exp(0.3 * dot));
+                sum += weights.back();
+            }
+            for (std::size_t i = 0; i < context.size(); ++i) {
+                for (int j = 0; j < kHeadDim; ++j) {
+                    out[head * kHeadDim + j] += weights[i] / sum * number(values_, context[i], kv, j);
+                }
+            }
+        }
+        return out;
+    }
+
+ private:
+    double number(const ggml_tensor* t, std::int64_t cell, int kv_head, int j) const {
+        std::vector<float> row(t->ne[0]);
+        ggml_get_type_traits(type_)->to_float(static_cast<const char*>(t->data) + cell * t->nb[1], row.data(),
+                                              t->ne[0]);
+        return row[kv_head * kHeadDim + j];
+    }
+
+    ggml_type type_;
+    ggml_context_ptr ctx_;
+    ggml_tensor *keys_, *values_;
+    std::vector<float> query_;
+};
+
+/// Rows of a tree over `shared` committed cells: each continues by some of the cells behind them.
+std::vector<std::vector<std::int64_t>> tree_contexts(int shared, int rows, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<std::int64_t>> contexts;
+    for (int r = 0; r < rows; ++r) {
+        std::vector<std::int64_t> context;
+        for (int c = 0; c < shared; ++c) context.push_back(c);
+        for (int c = shared; c < kCells; ++c) {
+            if (random() % 4 == 0) context.push_back(c);
+        }
+        contexts.push_back(std::move(context));
+    }
+    return contexts;
+}
+
+class TreeAttention : public testing::TestWithParam<ggml_type> {};
+
+TEST_P(TreeAttention, EqualsTheDefinition) {
+    const Attention attention(GetParam());
+    // Products of 16-bit caches are rounded to f32, q8_0 queries to 8 bits.
+    const double tolerance = GetParam() == GGML_TYPE_Q8_0 ? 0.08 : GetParam() == GGML_TYPE_BF16 ? 0.02 : 0.005;
+    for (const bool vectorised : {false, true}) {
+        for (const int shared : {1, 7, 8, 40}) {
+            const auto contexts = tree_contexts(shared, 5, shared);
+            const auto rows = attention.run(contexts, shared, 2, vectorised);
+            for (std::size_t r = 0; r < rows.size(); ++r) {
+                const std::vector<double> expected = attention.expected(contexts[r]);
+                for (std::size_t i = 0; i < expected.size(); ++i) {
+                    ASSERT_NEAR(rows[r][i], expected[i], tolerance) << "shared " << shared << ", row " << r;
+                }
+            }
+        }
+    }
+}
+
+TEST_P(TreeAttention, GivesTheSameBitsInAnyCompany) {
+    const Attention attention(GetParam());
+    for (const bool vectorised : {false, true}) {
+        for (const int shared : {1, 13, 40}) {
+            const auto contexts = tree_contexts(shared, 9, 100 + shared);
+            const auto together = attention.run(contexts, shared, 3, vectorised);
+            for (std::size_t r = 0; r < contexts.size(); ++r) {
+                const auto alone = attention.run({contexts[r]}, shared, 1, vectorised).front();
+                ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0);
+                // Where the run ends and the list begins is bookkeeping, not arithmetic.
+                const auto listed = attention.run({contexts[r]}, 1, 2, vectorised).front();
+                ASSERT_EQ(std::memcmp(alone.data(), listed.data(), alone.size() * sizeof(float)), 0);
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, TreeAttention, testing::Values(GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0),
+                         [](const auto& type) { return std::string(ggml_type_name(type.param)); });
+
+}  // namespace
+}  // namespace bastion::kernels
