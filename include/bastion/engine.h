@@ -140,7 +140,7 @@ class Engine {
     /// first run on a machine.
     virtual Result<std::string> calibrate(bool brief, const Progress& progress) = 0;
 
-    /// Where the profile of this device and pair is stored; empty if there is no home directory.
+    /// Where the profile of this device and pair is stored; empty if nowhere (no cache folder, or a context too small).
     virtual std::string profile_path() const = 0;
 };
 

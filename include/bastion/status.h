@@ -64,9 +64,9 @@ class [[nodiscard]] Status {
 }  // namespace bastion
 
 /// Returns the error of a Status expression from the enclosing function.
-#define BASTION_CHECK(expr)                                                                       \
-    do {                                                                                          \
-        if (auto bastion_status_ = (expr); !bastion_status_.ok()) return bastion_status_.error(); \
+#define BASTION_CHECK(expr)                                                                              \
+    do {                                                                                                 \
+        if (const auto& bastion_status_ = (expr); !bastion_status_.ok()) return bastion_status_.error(); \
     } while (0)
 
 #define BASTION_CONCAT_INNER_(a, b) a##b

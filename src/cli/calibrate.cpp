@@ -72,7 +72,7 @@ Result<int> calibrate_command(const Args& args) {
     BASTION_ASSIGN(const Profile profile, profile_from_json(text, path.empty() ? "the new profile" : path));
     print_table(profile);
     if (path.empty()) {
-        std::fputs("not stored: there is no home directory, pass --out FILE\n", stderr);
+        std::fputs("not stored (no home directory, or a context below 256 tokens): pass --out FILE\n", stderr);
     } else {
         std::fprintf(stderr, "stored in %s\n", path.c_str());
     }

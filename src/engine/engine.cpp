@@ -73,7 +73,11 @@ class EngineImpl final : public Engine {
         return models_->tokenizer->encode(text, special, /*add_bos=*/true);
     }
     std::string piece(Token token) const override { return models_->tokenizer->piece(token); }
-    std::string profile_path() const override { return stored_path_; }
+    std::string profile_path() const override {
+        // What was measured in a context too small for its grid says nothing to others.
+        constexpr int kRepresentativeCtx = 256;
+        return models_->ctx >= kRepresentativeCtx ? stored_path_ : "";
+    }
 
     Result<std::string> render_chat(const std::vector<ChatMessage>& messages, bool thinking) const override {
         if (!models_->chat) return bad_input(models_->config.path + " has no chat template (tokenizer.chat_template)");
@@ -138,10 +142,7 @@ class EngineImpl final : public Engine {
         BASTION_ASSIGN(measured_, measure_profile(*models_, slot, used, brief, progress));
         runner_.set_profile(measured_);
         // Not being able to store it costs the next run a measurement, no more.
-        // A context too small to be measured at says nothing to others.
-        constexpr int kRepresentativeCtx = 256;
-        if (options_.keep_profiles && !stored_path_.empty() && models_->ctx >= kRepresentativeCtx)
-            (void)save_profile(stored_path_, measured_).ok();
+        if (options_.keep_profiles && !profile_path().empty()) (void)save_profile(stored_path_, measured_).ok();
         return {};
     }
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/packed_avx2.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -178,9 +180,7 @@ BASTION_AVX2 void attend(const AttentionPlan& plan, const AttentionTask& task, c
 }  // namespace
 
 bool attention_avx2_available(ggml_type type, int head_dim) {
-    static const bool processor =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    return processor && head_dim % 8 == 0 && (type == GGML_TYPE_F16 || type == GGML_TYPE_BF16);
+    return avx2_available() && head_dim % 8 == 0 && (type == GGML_TYPE_F16 || type == GGML_TYPE_BF16);
 }
 
 void attend_avx2(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,

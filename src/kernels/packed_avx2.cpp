@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 namespace bastion::kernels {
@@ -150,8 +151,12 @@ void tile_any(const std::uint8_t* data, std::int64_t blocks, const char* activat
 }  // namespace
 
 bool avx2_available() {
-    static const bool available =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    static const bool available = [] {
+        constexpr unsigned kF16c = 1u << 29;  // CPUID leaf 1, ECX
+        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+        const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & kF16c);
+        return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    }();
     return available;
 }
 

@@ -9,6 +9,7 @@ namespace bastion::kernels {
 inline constexpr int kTileRows = 16;   ///< weight rows a tile
 inline constexpr int kMaxColumns = 4;  ///< activation rows the inner loops take at once
 
+/// AVX2, FMA and F16C.
 bool avx2_available();
 
 // Products of one tile with `columns` (1 to kMaxColumns) quantised activation rows: out [columns][kTileRows].
