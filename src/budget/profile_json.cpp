@@ -52,7 +52,7 @@ constexpr NumberField<ModelShape> kShapeNumbers[] = {
 constexpr NumberField<DevicePeak> kPeakNumbers[] = {{"flops_per_s", &DevicePeak::flops_per_s, Range::positive},
                                                     {"bytes_per_s", &DevicePeak::bytes_per_s, Range::positive}};
 constexpr NumberField<GridPoint> kGridNumbers[] = {{"verify_ms", &GridPoint::verify_ms, Range::positive}};
-constexpr NumberField<LinearFit> kFitNumbers[] = {{"a", &LinearFit::a, Range::any},
+constexpr NumberField<LinearFit> kFitNumbers[] = {{"a", &LinearFit::a, Range::not_negative},
                                                   {"b", &LinearFit::b, Range::any},
                                                   {"rmse_before_ms", &LinearFit::rmse_before_ms, Range::not_negative},
                                                   {"rmse_after_ms", &LinearFit::rmse_after_ms, Range::not_negative}};

@@ -146,7 +146,11 @@ void Flags::operator()(const char* name, std::string& field, const char* placeho
          .placeholder = placeholder,
          .help = help,
          .default_text = field,
-         .set = [&field](const Flag&, const std::string& text) -> Status {
+         .set = [&field](const Flag& flag, const std::string& text) -> Status {
+             // An unset variable in a script must not quietly mean the default.
+             if (text.empty() && flag.placeholder.starts_with("FILE")) {
+                 return bad_input("--" + flag.name + ": expected a file name, got an empty text");
+             }
              field = text;
              return {};
          }});

@@ -153,8 +153,8 @@ bool report_mismatches(const BenchResults& results, const EngineInfo& info) {
 Result<int> finish(const BenchResults& results, const BenchFlags& o, const EngineInfo& info) {
     const bool interrupted = interrupt::requested();
     if (!results.entries.empty()) {
-        if (!o.out.empty()) BASTION_CHECK(write_text(o.out, bench_json(results, machine_json(info)) + "\n", "results"));
         BASTION_ASSIGN(const int code, print_result(bench_table(results)));
+        if (!o.out.empty()) BASTION_CHECK(write_text(o.out, bench_json(results, machine_json(info)) + "\n", "results"));
         if (code != kExitOk) return code;
     }
     const bool broken = report_mismatches(results, info);

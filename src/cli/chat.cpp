@@ -107,6 +107,13 @@ LineReader::Got read_message(LineReader& lines, bool prompting, std::string& mes
     }
 }
 
+/// The first word of a message if it is a command ("/exit", with or without blanks and words around it), else nothing.
+std::string command_of(const std::string& message) {
+    const std::size_t begin = message.find_first_not_of(" \t");
+    if (begin == std::string::npos || message[begin] != '/') return "";
+    return message.substr(begin, message.find_first_of(" \t", begin) - begin);
+}
+
 Result<int> converse(Conversation& conversation) {
     const bool prompting = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     if (prompting) say("A line is a message, a trailing backslash continues it. /reset, /stats, /exit.");
@@ -116,14 +123,16 @@ Result<int> converse(Conversation& conversation) {
         const LineReader::Got got = read_message(lines, prompting, message);
         if (got != LineReader::Got::line && prompting) say("");
         if (got == LineReader::Got::interrupted) return kExitInterrupted;
-        if (got == LineReader::Got::end || message == "/exit") return kExitOk;
+        if (got == LineReader::Got::end) return kExitOk;
+        const std::string command = command_of(message);
+        if (command == "/exit") return kExitOk;
         if (message.empty()) continue;
-        if (message == "/reset") {
+        if (command == "/reset") {
             conversation.reset();
-        } else if (message == "/stats") {
+        } else if (command == "/stats") {
             conversation.show_stats(StatsFormat::text);
-        } else if (message[0] == '/' && message.find(' ') == std::string::npos) {
-            say("bastion: unknown command " + message + " (there are /reset, /stats and /exit)");
+        } else if (!command.empty() && message.find(' ') == std::string::npos) {
+            say("bastion: unknown command " + command + " (there are /reset, /stats and /exit)");
         } else if (!is_utf8(message)) {
             say("bastion: this message is not valid UTF-8 and is left out");
         } else {

@@ -82,16 +82,17 @@ void declare_prompt(Flags& flags, PromptOptions& options) {
 }
 
 Status settle_method(const Flags& flags, GenerateOptions& options) {
+    if (flags.given("beam")) {
+        if (!flags.given("method")) options.method = Method::beam;
+        if (options.method != Method::beam) {
+            return bad_input("--beam belongs to --method beam, got --method " + word(options.method));
+        }
+    }
     if (flags.given("budget") && options.method != Method::tree) {
         return bad_input("--budget belongs to --method tree, got --method " + word(options.method));
     }
     if (flags.given("controller") && (options.method != Method::tree || options.budget > 0)) {
         return bad_input("--controller belongs to --method tree with --budget auto");
-    }
-    if (!flags.given("beam")) return {};
-    if (!flags.given("method")) options.method = Method::beam;
-    if (options.method != Method::beam) {
-        return bad_input("--beam belongs to --method beam, got --method " + word(options.method));
     }
     return {};
 }

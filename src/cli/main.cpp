@@ -97,7 +97,9 @@ int main(int argc, char** argv) {
     silence_libraries();
     try {
         const Result<int> result = cli::dispatch(cli::Args(argv + (argc > 0 ? 1 : 0), argv + argc));
-        return result.ok() ? *result : cli::report(result.error());
+        if (result.ok()) return *result;
+        // Waiting for input ends with an error of the read, but it is the user who ended it.
+        return cli::interrupt::requested() ? cli::kExitInterrupted : cli::report(result.error());
     } catch (const std::bad_alloc&) {
         return cli::report(runtime_error("out of memory"));
     } catch (const std::exception& exception) {

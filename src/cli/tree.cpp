@@ -16,7 +16,7 @@ Result<int> tree_command(const Args& args) {
     Flags flags("tree", "--lattice FILE --budget N",
                 "Builds the draft tree of a lattice without any model and prints it as one JSON object on stdout.");
     flags("lattice", lattice, "FILE",
-          "{\"tokens\":[[..]],\"logprobs\":[[..]]}: a row for each position, best first; - for stdin");
+          "{\"tokens\":[[..]],\"logprobs\":[[..]]}: a row for each position, in any order; - for stdin");
     flags.custom("budget", "auto|N", "nodes, root included; auto needs --profile", "auto",
                  [&budget](const std::string& text) { return parse_budget("--budget", text, budget); });
     flags("profile", profile_path, "FILE", "latency profile of bastion calibrate, for --budget auto");

@@ -13,6 +13,10 @@ namespace {
 #define BASTION_AVX2 __attribute__((target("avx2,f16c")))
 #define BASTION_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
 
+// Tiles follow each other in memory. The hardware's own prefetching stops at page ends; past the last tile the
+// instruction has no effect.
+constexpr std::size_t kPrefetchAhead = 4096;
+
 enum class Form { q4_0, q4_1, q8_0 };
 
 template <Form F>
@@ -98,6 +102,9 @@ BASTION_AVX2 void tile(const std::uint8_t* tile, std::int64_t blocks, const char
     }
     for (std::int64_t b = 0; b < blocks; ++b) {
         const std::uint8_t* block = tile + b * kBlockBytes<F>;
+        for (std::size_t line = 0; line < kBlockBytes<F>; line += 64) {
+            _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchAhead + line, _MM_HINT_T0);
+        }
         __m256i sums[C][2];
         if constexpr (F == Form::q8_0) {
             dot_bytes<C>(block, acts, sums);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,9 +28,13 @@ std::vector<std::string> with_pair(std::vector<std::string> args) {
     return args;
 }
 
-/// `generate` with the pair, a fixed budget and 40 tokens whatever comes.
+/// `generate` with the pair and 40 tokens whatever comes; trees, if no method is named, of a fixed budget.
 std::vector<std::string> generate(std::vector<std::string> more) {
-    std::vector<std::string> args{"generate", "--budget", "6", "--max-tokens", "40", "--ignore-eos"};
+    std::vector<std::string> args{"generate", "--max-tokens", "40", "--ignore-eos"};
+    const bool other = std::any_of(more.begin(), more.end(), [](const std::string& arg) {
+        return arg == "--method" || arg == "--beam" || arg == "--budget";
+    });
+    if (!other) args.insert(args.end(), {"--budget", "6"});
     args.insert(args.end(), more.begin(), more.end());
     return with_pair(args);
 }
@@ -113,6 +118,13 @@ TEST(GenerateTest, EveryMethodGivesTheSameText) {
     EXPECT_EQ(run(generate({"--prompt", "one two", "--beam", "2x3"})).out, plain.out);
 }
 
+TEST(GenerateTest, RefusesFlagsThatWouldHaveNoEffect) {
+    expect_refused(run(generate({"--prompt", "a", "--method", "ar", "--budget", "3"})), "--budget");
+    expect_refused(run(generate({"--prompt", "a", "--beam", "2x3", "--budget", "3"})), "--budget");
+    expect_refused(run(generate({"--prompt", "a", "--budget", "3", "--controller", "ema"})), "--controller");
+    expect_refused(run({"generate", "--prompt", "a", "--target", ""}), "--target");
+}
+
 TEST(GenerateTest, ReadsThePromptFromWhereverItIs) {
     const Outcome direct = run(generate({"--prompt", "three\nfour"}));
     const std::string file = write_file("prompt", "three\nfour");
@@ -168,7 +180,7 @@ TEST(GenerateTest, RefusesBadFlags) {
                                                {"--frobnicate"},
                                                {"--prompt"},
                                                {"--device", "tpu9"},
-                                               {"--trace", "/nonexistent/t.jsonl"},
+                                               {"--trace", "/dev/null/t.jsonl"},
                                                {"--system", "x", "--raw"},
                                                {"--beam", "2x2", "--method", "tree"},
                                                {"extra"}}) {
@@ -250,7 +262,7 @@ TEST(ChatTest, AnswersEveryLineAndKeepsTheConversation) {
     std::getline(lines, first);
     std::getline(lines, second);
     EXPECT_GT(Json::parse(second)["prompt_tokens"], Json::parse(first)["prompt_tokens"]);
-    const Outcome fresh = run(chat, "one\n/reset\none\n/exit\ntwo\n");
+    const Outcome fresh = run(chat, "one\n/reset now\none\n  /exit\ntwo\n");
     EXPECT_EQ(fresh.out.substr(0, fresh.out.size() / 2), fresh.out.substr(fresh.out.size() / 2)) << "reset forgets";
 }
 
@@ -351,8 +363,8 @@ TEST(BenchTest, RefusesBadInputBeforeAnyWork) {
     expect_refused(
         run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--methods", "llama.cpp", "--temperature", "1"})),
         "--temperature 0");
-    expect_refused(run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--out", "/nonexistent/r.json"})),
-                   "/nonexistent/r.json");
+    expect_refused(run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--out", "/dev/null/r.json"})),
+                   "/dev/null/r.json");
 }
 
 TEST(CalibrateTest, PrintsOnlyTheProfileAsJson) {
