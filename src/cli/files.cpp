@@ -81,6 +81,9 @@ Status check_writable(const std::string& path, const std::string& what) {
     // An existing device such as /dev/stdout needs no right on its folder.
     const bool exists = fs::exists(path, ignored);
     const bool regular = !exists || fs::is_regular_file(path, ignored);
+    if (regular && !fs::is_directory(folder, ignored)) {
+        return bad_input(in_words(what, path) + " cannot be written: there is no folder " + folder);
+    }
     if (::access(regular ? folder.c_str() : path.c_str(), W_OK) != 0) {
         return bad_input(in_words(what, path) + " cannot be written: " + std::strerror(errno));
     }
