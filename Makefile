@@ -1,6 +1,6 @@
 # One word for each thing people do here; CMake and the scripts do the work (CONTRIBUTING.md).
 # Works from any folder (make -C) and under paths with spaces: every recipe runs in this folder.
-.PHONY: help setup build demo test test-pure bench-smoke lint format clean
+.PHONY: help setup build demo test test-pure test-training bench-smoke lint format clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -15,6 +15,7 @@ help:
 	@echo "make setup      fetch what the build needs into deps/"
 	@echo "make build      build/release/bastion"
 	@echo "make test-pure  tests of the parts without ggml, under sanitizers"
+	@echo "make test-training  the training package on a tiny model (fetches PyTorch, gigabytes)"
 	@echo "make bench-smoke  a short benchmark with the embedded models"
 	@echo "make lint       include direction, format and static analysis"
 	@echo "make format     reformat our sources"
@@ -47,6 +48,13 @@ test-pure:
 	    $$run cmake --build --preset $$preset --parallel $(JOBS) && \
 	    $$run ctest --preset $$preset || exit 1; \
 	done
+
+test-training:
+	@scripts/setup.sh --tests --training
+	@cmake --preset release -DBASTION_TESTS=ON
+	@cmake --build --preset release --parallel $(JOBS) --target bastion
+	@deps/venv/bin/python tests/models/make_models.py $(RELEASE)/test-models
+	@deps/training/bin/python -m unittest -v training.tests.test_pure training.tests.test_pipeline
 
 bench-smoke: build
 	@$(RELEASE)/bastion bench --prompts docs/examples/prompts.jsonl --methods ar,chain,tree,llama.cpp \

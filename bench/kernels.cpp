@@ -1,75 +1,101 @@
-// How fast the packed matrix product is by weight type and number of activation rows, on one thread: best of several
-// runs, after checking that every row's result is what it is alone.
+// How fast matrix products are by weight type and number of activation rows, on one thread: best of several runs, after
+// checking that every row's result is what it is alone.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "kernels/half.h"
 #include "kernels/packed.h"
 
 namespace {
 
 using namespace bastion::kernels;
 
-constexpr std::int64_t kColumns = 576, kRows = 1536;  // a feed-forward matrix of a small model: stays in cache
+constexpr std::int64_t kColumns = 768, kRows = 1536;  // a feed-forward matrix of a small model: stays in cache
 constexpr int kMostActivations = 16, kRuns = 15, kRepeats = 20;
+constexpr ggml_type kTypes[] = {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
+                                GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F16,  GGML_TYPE_BF16};
 
-double best_seconds(const PackedMatrix& w, const std::vector<char>& activations, int count, std::vector<float>& out) {
+/// A random matrix, and activations in the form that its kernels read.
+class Product {
+ public:
+    Product(ggml_type type, const std::vector<float>& weights, const std::vector<float>& x)
+        : ctx_(ggml_init({1u << 24, nullptr, false})), pool_(1), x_(x) {
+        w_ = ggml_new_tensor_2d(ctx_.get(), type, kColumns, kRows);
+        ggml_quantize_chunk(type, weights.data(), w_->data, 0, kRows, kColumns, nullptr);
+        if (!PackedMatrix::supports(type)) return;
+        packed_.emplace(w_, pool_);
+        quantised_.resize(activation_bytes(kColumns) * kMostActivations);
+        for (int c = 0; c < kMostActivations; ++c) {
+            quantize_activations(x.data() + c * kColumns, kColumns, quantised_.data() + c * activation_bytes(kColumns));
+        }
+    }
+
+    /// Products with `count` activation rows from `first` on, to out [count][kRows].
+    void multiply(int first, int count, float* out) const {
+        if (packed_) {
+            packed_->multiply(0, packed_->tiles(), quantised_.data() + first * activation_bytes(kColumns),
+                              activation_bytes(kColumns), count, out, kRows);
+        } else {
+            multiply_half_rows(w_, 0, kRows, x_.data() + first * kColumns, kColumns, count, out, kRows);
+        }
+    }
+
+    bool rows_are_independent() const {
+        std::vector<float> together(kMostActivations * kRows), alone(kRows);
+        multiply(0, kMostActivations, together.data());
+        for (int c = 0; c < kMostActivations; ++c) {
+            multiply(c, 1, alone.data());
+            if (std::memcmp(alone.data(), together.data() + c * kRows, kRows * sizeof(float)) != 0) return false;
+        }
+        return true;
+    }
+
+ private:
+    ggml_context_ptr ctx_;
+    ggml_tensor* w_ = nullptr;
+    ThreadPool pool_;
+    const std::vector<float>& x_;
+    std::optional<PackedMatrix> packed_;
+    std::vector<char> quantised_;
+};
+
+double best_seconds(const Product& product, int count, std::vector<float>& out) {
     double best = 1e9;
     for (int run = 0; run < kRuns; ++run) {
         const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < kRepeats; ++i) {
-            w.multiply(0, w.tiles(), activations.data(), activation_bytes(kColumns), count, out.data(), kRows);
-        }
+        for (int i = 0; i < kRepeats; ++i) product.multiply(0, count, out.data());
         best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     return best / kRepeats;
-}
-
-bool rows_are_independent(const PackedMatrix& w, const std::vector<char>& activations) {
-    std::vector<float> together(kMostActivations * kRows), alone(kRows);
-    const std::size_t bytes = activation_bytes(kColumns);
-    w.multiply(0, w.tiles(), activations.data(), bytes, kMostActivations, together.data(), kRows);
-    for (int c = 0; c < kMostActivations; ++c) {
-        w.multiply(0, w.tiles(), activations.data() + c * bytes, bytes, 1, alone.data(), kRows);
-        if (std::memcmp(alone.data(), together.data() + c * kRows, kRows * sizeof(float)) != 0) return false;
-    }
-    return true;
 }
 
 }  // namespace
 
 int main() {
     if (!packed_kernels_available()) {
-        std::puts("this processor has no packed kernels (AVX2, FMA and F16C)");
+        std::puts("this processor has no kernels of our own (AVX2, FMA and F16C)");
         return 0;
     }
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> weights(kColumns * kRows), x(kColumns);
+    std::vector<float> weights(kColumns * kRows), x(kColumns * kMostActivations), out(kMostActivations * kRows);
     for (float& v : weights) v = normal(random);
-    std::vector<char> activations(activation_bytes(kColumns) * kMostActivations);
-    for (int c = 0; c < kMostActivations; ++c) {
-        for (float& v : x) v = normal(random);
-        quantize_activations(x.data(), kColumns, activations.data() + c * activation_bytes(kColumns));
-    }
-    ThreadPool pool(1);
-    std::vector<float> out(kMostActivations * kRows);
+    for (float& v : x) v = normal(random);
     std::puts("type   rows  us/pass  multiply-adds/ns  time of n rows / 1 row");
-    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0}) {
-        ggml_context_ptr ctx(ggml_init({1u << 24, nullptr, false}));
-        ggml_tensor* w = ggml_new_tensor_2d(ctx.get(), type, kColumns, kRows);
-        ggml_quantize_chunk(type, weights.data(), w->data, 0, kRows, kColumns, nullptr);
-        const PackedMatrix packed(w, pool);
-        if (!rows_are_independent(packed, activations)) {
+    for (const ggml_type type : kTypes) {
+        const Product product(type, weights, x);
+        if (!product.rows_are_independent()) {
             std::printf("%s: a row's result depends on the other rows\n", ggml_type_name(type));
             return 1;
         }
         double one = 0;
         for (const int count : {1, 2, 4, 8, 16}) {
-            const double seconds = best_seconds(packed, activations, count, out);
+            const double seconds = best_seconds(product, count, out);
             if (count == 1) one = seconds;
             std::printf("%-6s %4d %8.1f %17.1f %10.2f\n", ggml_type_name(type), count, seconds * 1e6,
                         static_cast<double>(kColumns * kRows * count) / seconds * 1e-9, seconds / one);

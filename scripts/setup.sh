@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Brings in everything the build needs: tools (by apt when run as root), the pinned llama.cpp source and the embedded
 # target model into deps/. With --tests also what the tests need. Safe to run again at any time: what is already there
-# is left alone, and an interrupted run leaves nothing half done.
+# is left alone, and an interrupted run leaves nothing half done. With --training also PyTorch and what else the training
+# package needs (several gigabytes).
 #
-# Usage: scripts/setup.sh [--tests]
+# Usage: scripts/setup.sh [--tests] [--training]
 # Packages come through pip and apt as they are configured on this machine (PIP_* variables are honoured).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,10 +17,12 @@ readonly MODEL_FILE="SmolLM2-135M-Instruct.Q4_1.gguf"
 readonly LOG="deps/setup.log"
 
 with_tests=false
+with_training=false
 for argument in "$@"; do
     case "$argument" in
         --tests) with_tests=true ;;
-        *) echo "setup: error: unknown argument '$argument' (usage: scripts/setup.sh [--tests])" >&2; exit 2 ;;
+        --training) with_training=true ;;
+        *) echo "setup: error: unknown argument '$argument' (usage: scripts/setup.sh [--tests] [--training])" >&2; exit 2 ;;
     esac
 done
 
@@ -91,11 +94,11 @@ ensure_tools() {
 # --- packages --------------------------------------------------------------------------------------------------------
 
 scratch=""
-venv_in_progress=false
+venv_in_progress=""
 
 clean_up() {
     if [ -n "$scratch" ]; then rm -rf "$scratch"; fi
-    if $venv_in_progress; then rm -rf deps/venv; fi
+    if [ -n "$venv_in_progress" ]; then rm -rf "$venv_in_progress"; fi
 }
 
 interrupted() {
@@ -175,21 +178,20 @@ PY
     rm -rf "$scratch/archives"
 }
 
-# Python packages that only tests use, in a virtual environment of their own.
+# install_venv NAME REQUIREMENTS WHAT: Python packages that running BASTION does not need, in deps/NAME.
 install_venv() {
-    local stamp
-    stamp="$(python3 -c 'import sys; print(sys.version.split()[0])') $(cksum <scripts/requirements-tests.txt)"
-    if is_done venv "$stamp" && [ -x deps/venv/bin/python ]; then return 0; fi
-    say "installing the Python packages of the tests into deps/venv"
-    rm -f deps/.stamps/venv
-    venv_in_progress=true
-    rm -rf deps/venv
-    python3 -m venv deps/venv >"$LOG" 2>&1 || fail "could not create deps/venv (output is in $LOG)"
-    PIP_RETRIES="${PIP_RETRIES:-2}" deps/venv/bin/python -m pip install -r scripts/requirements-tests.txt \
-        >"$LOG" 2>&1 ||
-        fail "could not install scripts/requirements-tests.txt: $(explain_pip) (pip's output is in $LOG)"
-    venv_in_progress=false
-    mark_done venv "$stamp"
+    local name=$1 requirements=$2 what=$3 stamp
+    stamp="$(python3 -c 'import sys; print(sys.version.split()[0])') $(cksum <"$requirements")"
+    if is_done "$name" "$stamp" && [ -x "deps/$name/bin/python" ]; then return 0; fi
+    say "installing the Python packages of $what into deps/$name"
+    rm -f "deps/.stamps/$name"
+    venv_in_progress="deps/$name"
+    rm -rf "deps/$name"
+    python3 -m venv "deps/$name" >"$LOG" 2>&1 || fail "could not create deps/$name (output is in $LOG)"
+    PIP_RETRIES="${PIP_RETRIES:-2}" "deps/$name/bin/python" -m pip install -r "$requirements" >"$LOG" 2>&1 ||
+        fail "could not install $requirements: $(explain_pip) (pip's output is in $LOG)"
+    venv_in_progress=""
+    mark_done "$name" "$stamp"
 }
 
 { mkdir -p deps && [ -w deps ]; } 2>/dev/null || fail "cannot write to the folder $(pwd)/deps"
@@ -206,5 +208,6 @@ ensure_tools
 scratch=$(mktemp -d deps/.tmp.XXXXXX)
 install_llama
 install_model
-if $with_tests; then install_venv; fi
+if $with_tests; then install_venv venv scripts/requirements-tests.txt "the tests"; fi
+if $with_training; then install_venv training training/requirements.txt "training"; fi
 say "ready"

@@ -47,6 +47,7 @@ struct Stats {
     int reused_tokens = 0;  ///< of the prompt, taken from the session's cache
     int tokens = 0;         ///< emitted: no end-of-generation token, nothing after a stop
     StopReason stop_reason = StopReason::none;
+    Token end_token = -1;  ///< the end-of-generation token that ended the answer (StopReason::eos), else -1
     double prefill_ms = 0, decode_ms = 0;
     int cycles = 0;
     int cycle_tokens = 0;    ///< tokens emitted by cycles (all but the one drawn by the prefill)

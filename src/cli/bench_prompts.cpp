@@ -45,7 +45,9 @@ Result<BenchPrompt> parse_line(std::string_view text, const std::string& name, i
     if (object.is_discarded()) return bad_input(where + ": expected a JSON object, this is not JSON");
     if (!object.is_object()) return bad_input(where + ": expected a JSON object with 'prompt' or 'turns'");
     BASTION_ASSIGN(std::vector<std::string> turns, read_turns(object, where));
-    return BenchPrompt{read_id(object, line), line, std::move(turns)};
+    const auto source = object.find("source");
+    const bool named = source != object.end() && source->is_string();
+    return BenchPrompt{read_id(object, line), line, std::move(turns), named ? source->get<std::string>() : ""};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ struct BenchPrompt {
     std::string id;                  ///< `id`, `task_id` or `question_id`, else the line number
     int line = 0;                    ///< in the file, from 1
     std::vector<std::string> turns;  ///< what the user says, at least one; answers come in between
+    std::string source = {};         ///< `source` where it is a text: the data set the prompt is from
 };
 
 /// Reads `text`, the content of the file `name`: objects with `turns` (array of texts) or else `prompt` (text); other

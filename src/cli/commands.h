@@ -12,6 +12,8 @@ Result<int> chat_command(const Args& args);
 Result<int> inspect_command(const Args& args);
 Result<int> calibrate_command(const Args& args);
 Result<int> tree_command(const Args& args);
+Result<int> plan_command(const Args& args);
 Result<int> bench_command(const Args& args);
+Result<int> answers_command(const Args& args);
 
 }  // namespace bastion::cli

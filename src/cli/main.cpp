@@ -24,13 +24,15 @@ struct Command {
     Result<int> (*run)(const Args&);
 };
 
-constexpr std::array<Command, 6> kCommands{{
+constexpr std::array<Command, 8> kCommands{{
     {"generate", "answer one prompt", generate_command},
     {"chat", "a conversation on the terminal", chat_command},
     {"inspect", "what is in a model file, whether target and drafter fit", inspect_command},
     {"calibrate", "measure the latency profile of this machine", calibrate_command},
     {"tree", "the tree policy alone, on a lattice from a file", tree_command},
+    {"plan", "what tree drafting would bring on a device, without weights", plan_command},
     {"bench", "compare methods on a file of prompts", bench_command},
+    {"answers", "answer a file of prompts, many at once", answers_command},
 }};
 
 std::string usage() {

@@ -95,7 +95,7 @@ Status measure_draft(Models& m, int slot, int used, Profile& profile) {
         const Injection injection{slot, rows, positions};
         BASTION_CHECK(m.draft->drafter->inject({&injection, 1}));
         const DraftRequest request{slot, 0, position};
-        const int topk = std::min(8, m.draft->config.draft_vocab > 0 ? m.draft->config.draft_vocab : m.config.vocab);
+        const int topk = std::min(8, m.draft->config.head_rows());
         BASTION_ASSIGN(lattices, m.draft->drafter->draft({&request, 1}, topk));
         return {};
     };

@@ -159,7 +159,8 @@ void CycleRunner::build(Entry& e, int other_rows) {
     } else {
         const LatencyModel& model = latency(o.controller);
         BudgetSearch search(model, e.position, models_.auto_nodes, other_rows);
-        TreeBuilder builder(e.lattice, root, e.max_depth);
+        const std::vector<double> logprobs = confidence_.corrected(e.lattice);
+        TreeBuilder builder(e.lattice, logprobs, root, e.max_depth);
         e.tree = builder.take(grow(builder, search, models_.auto_nodes));
         e.predicted_verify_ms = search.predicted_verify_ms();
         e.predicted_cycle_ms = search.predicted_cycle_ms();
@@ -203,10 +204,19 @@ Status CycleRunner::commit(Entry& e) {
         s.add_pending(kept);
         models_.draft->features->give_back(dropped);
     }
+    if (e.drafted) learn_confidence(e);
     if (e.drafted && adaptive(s.options)) {
         s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
     }
     return {};
+}
+
+/// The target drew a token at every visited node; each says something about the lattice row below that node.
+void CycleRunner::learn_confidence(const Entry& e) {
+    const std::size_t rows = std::min<std::size_t>(e.verdict.emitted.size(), e.lattice.depth);
+    for (std::size_t i = 0; i < rows; ++i) {
+        confidence_.observe(e.lattice, static_cast<int>(i) + 1, e.verdict.emitted[i]);
+    }
 }
 
 void CycleRunner::report(const Entry& e) const {

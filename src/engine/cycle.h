@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "budget/confidence.h"
 #include "engine/models.h"
 #include "engine/session.h"
 
@@ -55,12 +56,14 @@ class CycleRunner {
     void abandon(std::span<Entry> entries);
     Status inject(std::span<SessionState* const> sessions);
     Token draw(SessionState& session, int row);
+    void learn_confidence(const Entry& entry);
     void report(const Entry& entry) const;
     LatencyModel& latency(ControllerKind kind);
 
     Models& models_;
     std::optional<Profile> profile_;
     std::map<ControllerKind, LatencyModel> latency_;
+    ConfidenceCorrection confidence_;  ///< of the drafter, learned over all sessions; only `--budget auto` uses it
     std::vector<float> logits_;
     double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand
 };

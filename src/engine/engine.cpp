@@ -114,10 +114,8 @@ class EngineImpl final : public Engine {
             return out_of_range("budget", o.budget, "auto or 1 to " + std::to_string(models_->max_nodes));
         }
         if (o.max_tokens < 1) return out_of_range("max-tokens", o.max_tokens, "1 or more");
-        const int head = !models_->draft                          ? models_->config.vocab
-                         : models_->draft->config.draft_vocab > 0 ? models_->draft->config.draft_vocab
-                                                                  : models_->config.vocab;
-        const int most = std::min(head, 256);
+        const int head_rows = models_->draft ? models_->draft->config.head_rows() : models_->config.vocab;
+        const int most = std::min(head_rows, 256);
         if (o.topk < 1 || o.topk > most) return out_of_range("topk", o.topk, "1 to " + std::to_string(most));
         if (o.method == Method::beam) {
             if (o.beam_depth < 1) return out_of_range("beam depth", o.beam_depth, "1 or more");

@@ -74,6 +74,7 @@ double SessionState::prefill_fraction() const {
 
 bool SessionState::emit(Token token) {
     if (models_.tokenizer->is_end(token) && !options.ignore_eos) {
+        counters.end_token = token;
         finish(StopReason::eos);
         return false;
     }

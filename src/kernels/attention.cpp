@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "kernels/attention_avx2.h"
 #include "kernels/row_converter.h"
@@ -114,26 +116,58 @@ void attend_portable(const AttentionPlan& plan, const ggml_tensor* q, const ggml
 }
 
 /// Cuts the pass into tasks of rows that begin at the same cell: large enough to share conversions, small enough that
-/// every thread has a few.
-std::vector<AttentionTask> cut(const AttentionPlan& plan) {
+/// every thread has a few. Where there are few rows, `by_segment` says that contexts were cut too.
+std::vector<AttentionTask> cut(const AttentionPlan& plan, bool& by_segment) {
     const int rows = static_cast<int>(plan.rows.size());
-    const int group = plan.heads / plan.kv_heads;
     const int wanted = 3 * plan.pool->threads();
     std::vector<AttentionTask> tasks;
     for (int first = 0; first < rows;) {
         int last = first + 1;
         while (last < rows && plan.rows[last].first_cell == plan.rows[first].first_cell) ++last;
         const int pieces = std::clamp(wanted / plan.kv_heads, 1, last - first);
-        const int heads = (last - first) * plan.kv_heads < wanted ? 1 : group;
         for (int piece = 0; piece < pieces; ++piece) {
-            for (int head = 0; head < plan.heads; head += heads) {
-                tasks.push_back({first + (last - first) * piece / pieces, first + (last - first) * (piece + 1) / pieces,
-                                 head, head + heads});
+            AttentionTask task;
+            task.first_row = first + (last - first) * piece / pieces;
+            task.last_row = first + (last - first) * (piece + 1) / pieces;
+            for (int row = task.first_row; row < task.last_row; ++row) {
+                task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
             }
+            for (task.kv_head = 0; task.kv_head < plan.kv_heads; ++task.kv_head) tasks.push_back(task);
         }
         first = last;
     }
-    return tasks;
+    by_segment = std::cmp_less(tasks.size(), wanted);
+    if (!by_segment) return tasks;
+    const int parts = (wanted + static_cast<int>(tasks.size()) - 1) / static_cast<int>(tasks.size());
+    std::vector<AttentionTask> cut_tasks;
+    for (const AttentionTask& task : tasks) {
+        for (int part = 0; part < parts; ++part) {
+            AttentionTask piece = task;
+            piece.first_segment = task.last_segment * part / parts;
+            piece.last_segment = task.last_segment * (part + 1) / parts;
+            if (piece.first_segment < piece.last_segment) cut_tasks.push_back(piece);
+        }
+    }
+    return cut_tasks;
+}
+
+void attend_vectorised(const AttentionPlan& plan, const ggml_tensor* q, const ggml_tensor* keys,
+                       const ggml_tensor* values, ggml_tensor* dst) {
+    bool by_segment = false;
+    const std::vector<AttentionTask> tasks = cut(plan, by_segment);
+    std::optional<SegmentResults> results;
+    if (by_segment) {
+        int segments = 0;
+        for (const AttentionTask& task : tasks) segments = std::max(segments, task.last_segment);
+        results.emplace(plan, segments);
+    }
+    plan.pool->run(static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            attend_avx2(plan, tasks[i], q, keys, values, results ? &*results : nullptr, dst);
+        }
+    });
+    if (!results) return;
+    for (int row = 0; std::cmp_less(row, plan.rows.size()); ++row) merge_segments(plan, row, *results, dst);
 }
 
 void attend_op(ggml_tensor* dst, int, int, void* userdata) {
@@ -141,12 +175,9 @@ void attend_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor *q = dst->src[0], *keys = dst->src[1], *values = dst->src[2];
     if (!plan.vectorised || !attention_avx2_available(keys->type, plan.head_dim)) {
         attend_portable(plan, q, keys, values, dst);
-        return;
+    } else {
+        attend_vectorised(plan, q, keys, values, dst);
     }
-    const std::vector<AttentionTask> tasks = cut(plan);
-    plan.pool->run(static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) attend_avx2(plan, tasks[i], q, keys, values, dst);
-    });
 }
 
 }  // namespace

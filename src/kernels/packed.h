@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/ggml_ptr.h"
+#include "kernels/packed_form.h"
 #include "kernels/thread_pool.h"
 
 namespace bastion::kernels {
@@ -13,43 +13,54 @@ namespace bastion::kernels {
 /// True if this processor runs the packed kernels (AVX2, FMA and F16C).
 bool packed_kernels_available();
 
-/// A matrix [k, m] in tiles of 16 rows. Within a tile, blocks of 32 columns follow each other; a block holds the
-/// quantised values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations serves 16 rows), then the
-/// 16 scales and, for types that have one, the 16 minima as f16, exactly as in the source. Rows beyond m are zero.
-/// Immutable; takes as many bytes as the source (up to the padding of the last tile).
+/// A matrix [k, m] in tiles of 16 rows (kernels/packed_form.h). Within a tile, units of 32 columns follow each other; a
+/// unit holds the quantised values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations serves 16
+/// rows), then the 16 rows' scales and, for types that have one, minima, exactly as in the source; K-quants keep their
+/// two levels of scales. Rows beyond m are zero. Immutable. Takes as many bytes as the source, for Q4_K and Q5_K 3 %
+/// more (up to the padding of the last tile).
 class PackedMatrix {
  public:
-    /// Whether matrices of this type have a packed form: Q4_0, Q4_1, Q8_0.
+    /// Whether matrices of this type have a packed form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K.
     static bool supports(ggml_type type);
+
+    /// Bytes that a matrix [k, m] takes. REQUIRES supports(type).
+    static std::size_t bytes_of(ggml_type type, std::int64_t k, std::int64_t m);
 
     /// Packs `w` [k, m] (host memory, contiguous). REQUIRES supports(w->type).
     PackedMatrix(const ggml_tensor* w, ThreadPool& pool);
 
     std::int64_t columns() const { return k_; }  ///< k
     std::int64_t rows() const { return m_; }     ///< m
-    std::size_t bytes() const { return data_.size(); }
+    std::size_t bytes() const { return bytes_; }
 
     /// Products of rows [begin_tile, end_tile) x 16 with `count` activations from `quantize_activations`:
-    /// out[c * stride + row]. Every output is the sum over blocks, in order, of
+    /// out[c * stride + row]. Every output is the sum over units, in order, of
     /// (integer dot product x (weight scale x activation scale)) + (minimum x activation sum), without contraction.
+    /// The integer of Q6_K contains its 8-bit scales, the offset of types without minima is subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
                   std::int64_t count, float* out, std::int64_t stride) const;
-    std::int64_t tiles() const { return (m_ + 15) / 16; }
+    std::int64_t tiles() const { return (m_ + kTileRows - 1) / kTileRows; }
     ThreadPool& pool() const { return pool_; }
 
  private:
-    ggml_type type_;
+    struct Free {
+        void operator()(std::uint8_t* data) const;
+    };
+    std::size_t tile_bytes() const { return bytes_ / static_cast<std::size_t>(tiles()); }
+
+    Form form_;
     std::int64_t k_, m_;
-    std::size_t block_bytes_;
-    std::vector<std::uint8_t> data_;
+    std::size_t bytes_;
+    std::unique_ptr<std::uint8_t[], Free> data_;
     ThreadPool& pool_;
 };
 
-/// Bytes of one quantised activation row of `k` values: k signed bytes, then k/32 scales and k/32 sums as f32.
+/// Bytes of one quantised activation row of `k` values: k signed bytes, then k/32 scales and k/32 sums as f32, then
+/// k/16 sums of 16 bytes as 16-bit integers.
 std::size_t activation_bytes(std::int64_t k);
 
 /// Quantises k values (a multiple of 32) in blocks of 32: scale = largest magnitude / 127, values rounded to nearest
-/// even, sum = scale x sum of the values.
+/// even, sum = scale x sum of the values. Blocks below 1e-37 count as zero.
 void quantize_activations(const float* x, std::int64_t k, char* out);
 
 // As graph operations.

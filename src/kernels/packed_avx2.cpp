@@ -1,133 +1,158 @@
 #include "kernels/packed_avx2.h"
 
+#include <cfloat>
 #include <cstdlib>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
+
+#include "kernels/packed_dot_avx2.h"
 
 namespace bastion::kernels {
 namespace {
-
-// The file is compiled for any x86-64; these functions alone use the instructions that avx2_available() checks.
-#define BASTION_AVX2 __attribute__((target("avx2,f16c")))
-#define BASTION_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
 
 // Tiles follow each other in memory. The hardware's own prefetching stops at page ends; past the last tile the
 // instruction has no effect.
 constexpr std::size_t kPrefetchAhead = 4096;
 
-enum class Form { q4_0, q4_1, q8_0 };
-
-template <Form F>
-constexpr std::size_t kQuantBytes = F == Form::q8_0 ? kTileRows * 32 : kTileRows * 16;
-template <Form F>
-constexpr std::size_t kBlockBytes = kQuantBytes<F> + kTileRows * 2 * (F == Form::q4_1 ? 2 : 1);
-
-BASTION_AVX2_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-
-/// Four activation bytes, for every row of the vector.
-BASTION_AVX2_INLINE __m256i broadcast4(const char* p) {
-    int bytes;
-    __builtin_memcpy(&bytes, p, sizeof bytes);
-    return _mm256_set1_epi32(bytes);
+BASTION_AVX2_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) {
+    for (std::size_t line = 0; line < bytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(begin) + kPrefetchAhead + line, _MM_HINT_T0);
+    }
 }
 
 BASTION_AVX2_INLINE __m256 halves(const std::uint8_t* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-/// Integer dot products of one block: sums[c][half] are 8 rows of 32 bits each.
-///
-/// 4 bits: a pair of products is at most 2 x 15 x 127 = 3810 in magnitude and 8 pairs are added, 30480 < 2^15, so the
-/// 16-bit sums cannot overflow.
+/// Eight unsigned bytes as f32.
+BASTION_AVX2_INLINE __m256 small_numbers(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+/// C quantised rows, from some unit on. The sums of 16 and the f32 sums stand at fixed distances behind the scales.
 template <int C>
-BASTION_AVX2_INLINE void dot_nibbles(const std::uint8_t* block, const char* const* acts, __m256i (&sums)[C][2]) {
-    const __m256i low_mask = _mm256_set1_epi8(0xF);
-    const __m256i ones = _mm256_set1_epi16(1);
-    for (int c = 0; c < C; ++c) sums[c][0] = sums[c][1] = _mm256_setzero_si256();
-        // Not unrolled: the compiler would start all groups at once and spill every register.
-#pragma GCC unroll 1
-    for (int g = 0; g < 4; ++g) {
-        const __m256i w0 = load(block + g * 64), w1 = load(block + g * 64 + 32);
-        const __m256i low0 = _mm256_and_si256(w0, low_mask), low1 = _mm256_and_si256(w1, low_mask);
+struct Rows {
+    const char* bytes[C];
+    const float* scales[C];
+    std::int64_t units;  ///< of a whole row
+
+    BASTION_AVX2_INLINE __m256 scale(int c) const { return _mm256_set1_ps(*scales[c]); }
+    BASTION_AVX2_INLINE __m256 sum(int c) const { return _mm256_set1_ps(scales[c][units]); }
+    /// Sums of the first and of the last 16 bytes, as 16-bit numbers.
+    BASTION_AVX2_INLINE __m256i byte_sums(int c) const { return broadcast4(scales[c] + 2 * units); }
+    BASTION_AVX2_INLINE void next() {
         for (int c = 0; c < C; ++c) {
-            const __m256i a = broadcast4(acts[c] + g * 8);
-            sums[c][0] = _mm256_add_epi16(sums[c][0], _mm256_maddubs_epi16(low0, a));
-            sums[c][1] = _mm256_add_epi16(sums[c][1], _mm256_maddubs_epi16(low1, a));
-        }
-        const __m256i high0 = _mm256_and_si256(_mm256_srli_epi16(w0, 4), low_mask);
-        const __m256i high1 = _mm256_and_si256(_mm256_srli_epi16(w1, 4), low_mask);
-        for (int c = 0; c < C; ++c) {
-            const __m256i a = broadcast4(acts[c] + g * 8 + 4);
-            sums[c][0] = _mm256_add_epi16(sums[c][0], _mm256_maddubs_epi16(high0, a));
-            sums[c][1] = _mm256_add_epi16(sums[c][1], _mm256_maddubs_epi16(high1, a));
+            bytes[c] += kUnitColumns;
+            ++scales[c];
         }
     }
+};
+
+/// Pairs (a, b) of signed bytes as 16-bit numbers, of rows 0 to 7 and 8 to 15.
+BASTION_AVX2_INLINE __m256i low_pairs(__m128i a, __m128i b) { return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)); }
+BASTION_AVX2_INLINE __m256i high_pairs(__m128i a, __m128i b) { return _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b)); }
+
+/// Q6_K: each 16 columns have a signed 8-bit scale, which multiplies in integers. The result is below 2^24 in
+/// magnitude (32 columns x 32 x 127 x 128), so f32 holds it.
+template <int C>
+BASTION_AVX2_INLINE void dot_scaled(const std::uint8_t* unit, const Rows<C>& x, __m256i (&sums)[C][2]) {
+    const auto* levels = reinterpret_cast<const __m128i*>(unit + value_bytes(Form::q6_K));
+    const __m128i first = _mm_loadu_si128(levels), second = _mm_loadu_si128(levels + 1);
+    const __m256i factors[2][2] = {{low_pairs(first, first), high_pairs(first, first)},
+                                   {low_pairs(second, second), high_pairs(second, second)}};
+    dot_all_planes<2, C>(unit, x.bytes, factors, sums);
+    const __m256i both[2] = {low_pairs(first, second), high_pairs(first, second)};
     for (int c = 0; c < C; ++c) {
-        for (int half = 0; half < 2; ++half) sums[c][half] = _mm256_madd_epi16(sums[c][half], ones);
+        for (int half = 0; half < 2; ++half) {
+            const __m256i excess = _mm256_slli_epi32(_mm256_madd_epi16(both[half], x.byte_sums(c)), 5);
+            static_assert(value_offset(Form::q6_K) == 1 << 5);
+            sums[c][half] = _mm256_sub_epi32(sums[c][half], excess);
+        }
     }
 }
 
-/// 8 bits: the multiplication takes unsigned times signed bytes, so the sign of a weight moves to the activation. A
-/// pair is at most 2 x 128 x 127 = 32512 < 2^15.
-template <int C>
-BASTION_AVX2_INLINE void dot_bytes(const std::uint8_t* block, const char* const* acts, __m256i (&sums)[C][2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    for (int c = 0; c < C; ++c) sums[c][0] = sums[c][1] = _mm256_setzero_si256();
-#pragma GCC unroll 1
-    for (int g = 0; g < 8; ++g) {
-        for (int half = 0; half < 2; ++half) {
-            const __m256i w = load(block + g * 64 + half * 32);
-            const __m256i magnitude = _mm256_abs_epi8(w);
-            for (int c = 0; c < C; ++c) {
-                const __m256i a = _mm256_sign_epi8(broadcast4(acts[c] + g * 4), w);
-                sums[c][half] =
-                    _mm256_add_epi32(sums[c][half], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, a), ones));
+/// Integer dot products of one unit, those of signed values where the form has an offset. Every one is below 2^24 in
+/// magnitude.
+template <Form F, int C>
+BASTION_AVX2_INLINE void dot(const std::uint8_t* unit, const Rows<C>& x, __m256i (&sums)[C][2]) {
+    if constexpr (F == Form::q6_K) {
+        dot_scaled<C>(unit, x, sums);
+    } else if constexpr (F == Form::q8_0) {
+        dot_bytes<C>(unit, x.bytes, sums);
+    } else if constexpr (high_bits(F) == 1) {
+        const __m256i ones = _mm256_set1_epi16(1);
+        const __m256i factors[1][2] = {{ones, ones}};
+        dot_all_planes<1, C>(unit, x.bytes, factors, sums);
+    } else {
+        dot_nibbles<C>(unit, x.bytes, sums);
+    }
+    if constexpr (value_offset(F) != 0 && F != Form::q6_K) {
+        const __m256i offset = _mm256_set1_epi16(value_offset(F));
+        for (int c = 0; c < C; ++c) {
+            const __m256i excess = _mm256_madd_epi16(x.byte_sums(c), offset);
+            for (int half = 0; half < 2; ++half) sums[c][half] = _mm256_sub_epi32(sums[c][half], excess);
+        }
+    }
+}
+
+/// What multiplies the integers of 8 rows. Exact: 11 bits times at most 6.
+template <Form F>
+BASTION_AVX2_INLINE __m256 scale_of(const std::uint8_t* unit, const std::uint8_t* shared, int half) {
+    const std::uint8_t* own = unit + value_bytes(F);
+    if constexpr (F == Form::q6_K) return halves(shared + half * 16);  // the rest is in the integers
+    if constexpr (!two_level(F)) return halves(own + half * 16);
+    return _mm256_mul_ps(halves(shared + half * 16), small_numbers(own + half * 8));
+}
+
+/// What multiplies the sum of the activations; the two-level forms subtract it. Exact.
+template <Form F>
+BASTION_AVX2_INLINE __m256 minimum_of(const std::uint8_t* unit, const std::uint8_t* shared, int half) {
+    const std::uint8_t* own = unit + value_bytes(F);
+    if constexpr (!two_level(F)) return halves(own + kHalfs + half * 16);
+    return _mm256_mul_ps(halves(shared + kHalfs + half * 16), small_numbers(own + kTileRows + half * 8));
+}
+
+template <Form F, int C>
+BASTION_AVX2_INLINE void add_unit(const std::uint8_t* unit, const std::uint8_t* shared, const Rows<C>& x,
+                                  __m256 (&totals)[C][2]) {
+    __m256i sums[C][2];
+    dot<F, C>(unit, x, sums);
+    for (int half = 0; half < 2; ++half) {
+        const __m256 scale = scale_of<F>(unit, shared, half);
+        __m256 minimum = _mm256_setzero_ps();
+        if constexpr (has_minima(F)) minimum = minimum_of<F>(unit, shared, half);
+        for (int c = 0; c < C; ++c) {
+            const __m256 both = _mm256_mul_ps(scale, x.scale(c));
+            __m256 total = _mm256_add_ps(totals[c][half], _mm256_mul_ps(_mm256_cvtepi32_ps(sums[c][half]), both));
+            if constexpr (has_minima(F)) {
+                const __m256 part = _mm256_mul_ps(minimum, x.sum(c));
+                total = two_level(F) ? _mm256_sub_ps(total, part) : _mm256_add_ps(total, part);
             }
+            totals[c][half] = total;
         }
     }
 }
 
 template <Form F, int C>
-BASTION_AVX2 void tile(const std::uint8_t* tile, std::int64_t blocks, const char* activations, std::size_t stride,
+BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
                        float* out) {
     __m256 totals[C][2];
-    const char* acts[C];
-    const float* scales[C];
+    Rows<C> x;
+    x.units = units;
     for (int c = 0; c < C; ++c) {
         totals[c][0] = totals[c][1] = _mm256_setzero_ps();
-        acts[c] = activations + c * stride;
-        scales[c] = reinterpret_cast<const float*>(acts[c] + blocks * 32);
+        x.bytes[c] = activations + c * stride;
+        x.scales[c] = reinterpret_cast<const float*>(x.bytes[c] + units * kUnitColumns);
     }
-    for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::uint8_t* block = tile + b * kBlockBytes<F>;
-        for (std::size_t line = 0; line < kBlockBytes<F>; line += 64) {
-            _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchAhead + line, _MM_HINT_T0);
+    constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
+    for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
+        if constexpr (two_level(F)) prefetch(data + kUnits, shared_bytes(F));
+        for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
+            prefetch(data + at, unit_bytes(F));
+            add_unit<F, C>(data + at, data + kUnits, x, totals);
+            x.next();
         }
-        __m256i sums[C][2];
-        if constexpr (F == Form::q8_0) {
-            dot_bytes<C>(block, acts, sums);
-        } else {
-            dot_nibbles<C>(block, acts, sums);
-        }
-        for (int half = 0; half < 2; ++half) {
-            const std::uint8_t* halfs = block + kQuantBytes<F> + half * 16;
-            const __m256 scale = halves(halfs);
-            __m256 minimum = _mm256_setzero_ps();
-            if constexpr (F == Form::q4_0) minimum = _mm256_mul_ps(scale, _mm256_set1_ps(-8.0f));
-            if constexpr (F == Form::q4_1) minimum = halves(halfs + kTileRows * 2);
-            for (int c = 0; c < C; ++c) {
-                const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(scales[c][b]));
-                totals[c][half] =
-                    _mm256_add_ps(totals[c][half], _mm256_mul_ps(_mm256_cvtepi32_ps(sums[c][half]), both));
-                if constexpr (F != Form::q8_0) {
-                    const __m256 sum = _mm256_set1_ps(scales[c][blocks + b]);
-                    totals[c][half] = _mm256_add_ps(totals[c][half], _mm256_mul_ps(minimum, sum));
-                }
-            }
-        }
-        for (int c = 0; c < C; ++c) acts[c] += 32;
     }
     for (int c = 0; c < C; ++c) {
         _mm256_storeu_ps(out + c * kTileRows, totals[c][0]);
@@ -135,24 +160,20 @@ BASTION_AVX2 void tile(const std::uint8_t* tile, std::int64_t blocks, const char
     }
 }
 
+using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
+
 template <Form F>
-void tile_any(const std::uint8_t* data, std::int64_t blocks, const char* activations, std::size_t stride, int columns,
-              float* out) {
-    static_assert(kMaxColumns == 4);
-    switch (columns) {
-        case 1:
-            tile<F, 1>(data, blocks, activations, stride, out);
-            break;
-        case 2:
-            tile<F, 2>(data, blocks, activations, stride, out);
-            break;
-        case 3:
-            tile<F, 3>(data, blocks, activations, stride, out);
-            break;
-        default:
-            tile<F, 4>(data, blocks, activations, stride, out);
-            break;
-    }
+constexpr TileKernel kByColumns[kMaxColumns] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>};
+
+constexpr const TileKernel* kKernels[kForms] = {  // in the order of Form
+    kByColumns<Form::q4_0>, kByColumns<Form::q4_1>, kByColumns<Form::q5_0>, kByColumns<Form::q5_1>,
+    kByColumns<Form::q8_0>, kByColumns<Form::q4_K>, kByColumns<Form::q5_K>, kByColumns<Form::q6_K>};
+
+/// Sums of the 8 numbers of `a` and of `b`, in the two lowest elements.
+BASTION_AVX2_INLINE __m128i add_across(__m256i a, __m256i b) {
+    const __m256i both = _mm256_hadd_epi32(a, b);
+    const __m128i parts = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    return _mm_hadd_epi32(parts, parts);
 }
 
 }  // namespace
@@ -167,54 +188,43 @@ bool avx2_available() {
     return available;
 }
 
-void tile_q4_0_avx2(const std::uint8_t* data, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out) {
-    tile_any<Form::q4_0>(data, blocks, activations, stride, columns, out);
-}
-
-void tile_q4_1_avx2(const std::uint8_t* data, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out) {
-    tile_any<Form::q4_1>(data, blocks, activations, stride, columns, out);
-}
-
-void tile_q8_0_avx2(const std::uint8_t* data, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out) {
-    tile_any<Form::q8_0>(data, blocks, activations, stride, columns, out);
+void tile_avx2(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+               int columns, float* out) {
+    kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
 }
 
 BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char* out) {
-    const std::int64_t blocks = k / 32;
+    const std::int64_t units = k / kUnitColumns;
     auto* scales = reinterpret_cast<float*>(out + k);
-    float* sums = scales + blocks;
+    float* sums = scales + units;
+    char* byte_sums = reinterpret_cast<char*>(sums + units);
     const __m256 sign_bit = _mm256_set1_ps(-0.0f);
     // _mm256_packs interleaves the 128-bit lanes; this order undoes it.
     const __m256i lane_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    // Below it 127 / magnitude is no finite number, and the block counts as zero.
+    constexpr float kSmallest = 32.0f * FLT_MIN;
+    for (std::int64_t b = 0; b < units; ++b) {
         __m256 v[4];
         __m256 largest = _mm256_setzero_ps();
         for (int i = 0; i < 4; ++i) {
-            v[i] = _mm256_loadu_ps(x + b * 32 + i * 8);
+            v[i] = _mm256_loadu_ps(x + b * kUnitColumns + i * 8);
             largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign_bit, v[i]));
         }
         __m128 top = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps(largest, 1));
         top = _mm_max_ps(top, _mm_movehl_ps(top, top));
         top = _mm_max_ss(top, _mm_movehdup_ps(top));
         const float magnitude = _mm_cvtss_f32(top);
-        const float scale = magnitude / 127.0f;
-        const __m256 inverse = _mm256_set1_ps(magnitude > 0.0f ? 127.0f / magnitude : 0.0f);
+        const __m256 inverse = _mm256_set1_ps(magnitude > kSmallest ? 127.0f / magnitude : 0.0f);
         __m256i q[4];
-        __m256i total = _mm256_setzero_si256();
-        for (int i = 0; i < 4; ++i) {
-            q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-            total = _mm256_add_epi32(total, q[i]);
-        }
+        for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
         const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + b * 32), _mm256_permutevar8x32_epi32(bytes, lane_order));
-        __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
-        sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4E));
-        sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xB1));
-        scales[b] = scale;
-        sums[b] = scale * static_cast<float>(_mm_cvtsi128_si32(sum));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + b * kUnitColumns),
+                            _mm256_permutevar8x32_epi32(bytes, lane_order));
+        const __m128i of_16 = add_across(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+        const int packed_sums = _mm_cvtsi128_si32(_mm_packs_epi32(of_16, of_16));
+        __builtin_memcpy(byte_sums + b * sizeof packed_sums, &packed_sums, sizeof packed_sums);
+        scales[b] = magnitude / 127.0f;
+        sums[b] = scales[b] * static_cast<float>(_mm_cvtsi128_si32(of_16) + _mm_extract_epi32(of_16, 1));
     }
 }
 
@@ -225,9 +235,7 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
 namespace bastion::kernels {
 
 bool avx2_available() { return false; }
-void tile_q4_0_avx2(const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
-void tile_q4_1_avx2(const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
-void tile_q8_0_avx2(const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+void tile_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
 void quantize_activations_avx2(const float*, std::int64_t, char*) { std::abort(); }
 
 }  // namespace bastion::kernels

@@ -4,22 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/packed_form.h"
+
 namespace bastion::kernels {
 
-inline constexpr int kTileRows = 16;   ///< weight rows a tile
 inline constexpr int kMaxColumns = 4;  ///< activation rows the inner loops take at once
 
 /// AVX2, FMA and F16C.
 bool avx2_available();
 
-// Products of one tile with `columns` (1 to kMaxColumns) quantised activation rows: out [columns][kTileRows].
-// `tile`: `blocks` packed blocks of the type. REQUIRES avx2_available().
-void tile_q4_0_avx2(const std::uint8_t* tile, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out);
-void tile_q4_1_avx2(const std::uint8_t* tile, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out);
-void tile_q8_0_avx2(const std::uint8_t* tile, std::int64_t blocks, const char* activations, std::size_t stride,
-                    int columns, float* out);
+/// Products of one tile of `units` x 32 columns with `columns` (1 to kMaxColumns) quantised activation rows, `stride`
+/// bytes apart: out [columns][kTileRows]. REQUIRES avx2_available().
+void tile_avx2(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
+               int columns, float* out);
 
 /// See quantize_activations in kernels/packed.h.
 void quantize_activations_avx2(const float* x, std::int64_t k, char* out);

@@ -3,8 +3,6 @@
 #include <ggml-cpu.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "kernels/row_converter.h"
 
@@ -79,53 +77,6 @@ void multiply_experts_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
-void argmax_op(ggml_tensor* dst, int, int, void* userdata) {
-    const ggml_tensor* x = dst->src[0];
-    static_cast<ThreadPool*>(userdata)->run(x->ne[1], 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t r = begin; r < end; ++r) {
-            const float* row = float_row(x, r);
-            std::int64_t best = 0;
-            for (std::int64_t i = 1; i < x->ne[0]; ++i) {
-                if (row[i] > row[best] || std::isnan(row[best])) best = i;
-            }
-            static_cast<std::int32_t*>(dst->data)[r] = static_cast<std::int32_t>(best);
-        }
-    });
-}
-
-/// The `k` largest of `row` [m], sorted, into `best`; their log-softmax and indices into `out` [2k].
-void top_row(const float* row, std::int32_t m, std::size_t k, std::vector<std::int32_t>& best, float* out) {
-    const auto before = [row](std::int32_t a, std::int32_t b) {
-        return row[a] > row[b] || (row[a] == row[b] && a < b);
-    };
-    best.clear();
-    for (std::int32_t i = 0; i < m; ++i) {
-        if (best.size() == k && !before(i, best.back())) continue;
-        if (best.size() == k) best.pop_back();
-        best.insert(std::upper_bound(best.begin(), best.end(), i, before), i);
-    }
-    double sum = 0.0;
-    const float maximum = row[best.front()];
-    for (std::int32_t i = 0; i < m; ++i) sum += std::exp(row[i] - maximum);
-    const double log_sum = std::log(sum);
-    for (std::size_t i = 0; i < k; ++i) {
-        out[i] = static_cast<float>(static_cast<double>(row[best[i]] - maximum) - log_sum);
-    }
-    std::memcpy(out + k, best.data(), k * sizeof(std::int32_t));
-}
-
-void top_logprobs_op(ggml_tensor* dst, int, int, void* userdata) {
-    const ggml_tensor* x = dst->src[0];
-    const auto k = static_cast<std::size_t>(dst->ne[0] / 2);
-    static_cast<ThreadPool*>(userdata)->run(x->ne[1], 1, [&](std::int64_t begin, std::int64_t end) {
-        std::vector<std::int32_t> best;
-        for (std::int64_t r = begin; r < end; ++r) {
-            top_row(float_row(x, r), static_cast<std::int32_t>(x->ne[0]), k, best,
-                    reinterpret_cast<float*>(static_cast<char*>(dst->data) + r * dst->nb[1]));
-        }
-    });
-}
-
 }  // namespace
 
 ggml_tensor* quantize_rows(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weights) {
@@ -141,14 +92,6 @@ ggml_tensor* multiply_experts(ggml_context* ctx, ThreadPool& pool, ggml_tensor* 
                               ggml_tensor* chosen) {
     return custom(ctx, GGML_TYPE_F32, {w->ne[1], chosen->ne[0], chosen->ne[1]}, {w, quantized, chosen},
                   multiply_experts_op, &pool);
-}
-
-ggml_tensor* argmax(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
-    return custom(ctx, GGML_TYPE_I32, {x->ne[1]}, {x}, argmax_op, &pool);
-}
-
-ggml_tensor* top_logprobs(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, int k) {
-    return custom(ctx, GGML_TYPE_F32, {2 * static_cast<std::int64_t>(k), x->ne[1]}, {x}, top_logprobs_op, &pool);
 }
 
 }  // namespace bastion::kernels

@@ -1,4 +1,4 @@
-// Row-independent kernels for the CPU as ggml custom operations: the portable, exact path (docs/exactness.md).
+// Row-independent products for the CPU as ggml custom operations: the portable, exact path (docs/exactness.md).
 // Every output row is computed by one fixed sequence of operations that depends on that row's inputs alone, never on
 // the other rows of the pass, their number, or the number of threads. The operations run on a pool of their own; the
 // ggml graph around them runs on one thread.
@@ -23,12 +23,5 @@ ggml_tensor* multiply(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_
 /// expert of a row reads the same) or for used * n rows (each its own) -> f32 [m, used, n].
 ggml_tensor* multiply_experts(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_tensor* quantized,
                               ggml_tensor* chosen);
-
-/// Index of the largest of each row of x [m, n] f32 (the smallest index on ties) -> i32 [n].
-ggml_tensor* argmax(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x);
-
-/// Log-softmax of each row of x [m, n] f32, then its `k` largest, sorted (the smaller index first on ties)
-/// -> f32 [2k, n]: k log-probabilities, then k indices stored as the bits of i32.
-ggml_tensor* top_logprobs(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, int k);
 
 }  // namespace bastion::kernels

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/half.h"
+
 namespace bastion {
 
 Result<Graph> Graph::create(std::size_t nodes) {
@@ -39,7 +41,12 @@ ggml_tensor* Activations::quantized_for(ggml_tensor* w) {
 
 ggml_tensor* Activations::times(const Matrix& w) {
     if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, x_);
-    if (!w.packed) return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
+    if (!w.packed) {
+        if (device_.packs() && kernels::half_kernels_support(w.tensor->type)) {
+            return kernels::multiply_half(ctx_, device_.pool(), w.tensor, rows());
+        }
+        return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
+    }
     if (!quantized_for_packed_) quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
     return kernels::multiply_packed(ctx_, *w.packed, quantized_for_packed_);
 }
@@ -56,18 +63,42 @@ ggml_tensor* LayerBuilder::norm(ggml_tensor* x, ggml_tensor* weight) const {
     return ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), weight);
 }
 
+ggml_tensor* Rope::input(ggml_context* ctx, std::int64_t rows) const {
+    return device_.exact() ? bastion::input(ctx, GGML_TYPE_F32, config_.head_dim, rows)
+                           : bastion::input(ctx, GGML_TYPE_I32, rows);
+}
+
+void Rope::upload(ggml_tensor* input, const std::vector<std::int32_t>& positions) const {
+    if (!device_.exact()) {
+        bastion::upload(input, positions);
+        return;
+    }
+    const ggml_tensor* factors = weights_.find("rope_freqs.weight");
+    bastion::upload(input, kernels::rope_table({config_.head_dim, config_.rope_base, config_.rope_scale,
+                                                factors ? static_cast<const float*>(factors->data) : nullptr},
+                                               positions));
+}
+
+ggml_tensor* Rope::rotate(ggml_context* ctx, ggml_tensor* x, ggml_tensor* input) const {
+    if (device_.exact()) {
+        return kernels::rotate(ctx, device_.pool(), x, input,
+                               config_.arch->rope_mode == GGML_ROPE_TYPE_NEOX ? kernels::RopePairs::halves
+                                                                              : kernels::RopePairs::neighbours);
+    }
+    return ggml_rope_ext(ctx, x, input, weights_.find("rope_freqs.weight"), config_.rope_dims, config_.arch->rope_mode,
+                         config_.train_ctx, config_.rope_base, config_.rope_scale, 0.0f, 1.0f, 32.0f, 1.0f);
+}
+
 ggml_tensor* LayerBuilder::heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight,
-                                           ggml_tensor* positions) const {
+                                           ggml_tensor* rope) const {
     x = ggml_reshape_3d(ctx_, x, config_.head_dim, heads, x->ne[1]);  // [head_dim, heads, n]
     if (norm_weight) x = norm(x, norm_weight);
-    return ggml_rope_ext(ctx_, x, positions, weights_.find("rope_freqs.weight"), config_.rope_dims,
-                         config_.arch->rope_mode, config_.train_ctx, config_.rope_base, config_.rope_scale, 0.0f, 1.0f,
-                         32.0f, 1.0f);
+    return Rope(config_, weights_, device_).rotate(ctx_, x, rope);
 }
 
 LayerBuilder::Written LayerBuilder::write_kv(int index, Activations& in, const PassInputs& inputs) const {
     ggml_tensor* k = heads_norm_rope(in.times(weights_.matrix(index, "attn_k.weight")), config_.kv_heads,
-                                     weights_.find(index, "attn_k_norm.weight"), inputs.positions);
+                                     weights_.find(index, "attn_k_norm.weight"), inputs.rope);
     ggml_tensor* v = in.times(weights_.matrix(index, "attn_v.weight"));
     k = ggml_reshape_2d(ctx_, k, config_.kv_width(), k->ne[2]);
     Written written{ggml_set_rows(ctx_, kv_.keys(index), k, inputs.cells),
@@ -100,11 +131,15 @@ ggml_tensor* LayerBuilder::attend_library(ggml_tensor* q, const Written& kv, con
 
 ggml_tensor* LayerBuilder::attention(int index, Activations& in, const PassInputs& inputs) const {
     ggml_tensor* q = heads_norm_rope(in.times(weights_.matrix(index, "attn_q.weight")), config_.heads,
-                                     weights_.find(index, "attn_q_norm.weight"), inputs.positions);
+                                     weights_.find(index, "attn_q_norm.weight"), inputs.rope);
     const Written kv = write_kv(index, in, inputs);
     ggml_tensor* mixed =
         device_.exact() ? kernels::attend(ctx_, q, kv.keys, kv.values, inputs.plan) : attend_library(q, kv, inputs);
     return Activations(ctx_, device_, mixed).times(weights_.matrix(index, "attn_output.weight"));
+}
+
+ggml_tensor* LayerBuilder::gated(ggml_tensor* gate, ggml_tensor* up) const {
+    return device_.exact() ? kernels::gated(ctx_, device_.pool(), gate, up) : ggml_swiglu_split(ctx_, gate, up);
 }
 
 ggml_tensor* LayerBuilder::feed_forward(int index, ggml_tensor* x) const {
@@ -112,8 +147,7 @@ ggml_tensor* LayerBuilder::feed_forward(int index, ggml_tensor* x) const {
     Activations in(ctx_, device_, x);
     ggml_tensor* gate = in.times(weights_.matrix(index, "ffn_gate.weight"));
     ggml_tensor* up = in.times(weights_.matrix(index, "ffn_up.weight"));
-    return Activations(ctx_, device_, ggml_swiglu_split(ctx_, gate, up))
-        .times(weights_.matrix(index, "ffn_down.weight"));
+    return Activations(ctx_, device_, gated(gate, up)).times(weights_.matrix(index, "ffn_down.weight"));
 }
 
 /// Softmax router, the K most likely experts of every row with their weights renormalised, results added in rank order.
@@ -132,7 +166,7 @@ ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
 
     ggml_tensor* up = in.times_experts(weights_.matrix(index, "ffn_up_exps.weight"), chosen);
     ggml_tensor* gate = in.times_experts(weights_.matrix(index, "ffn_gate_exps.weight"), chosen);
-    Activations inner(ctx_, device_, ggml_swiglu_split(ctx_, gate, up));  // [ffn, used, n]
+    Activations inner(ctx_, device_, gated(gate, up));  // [ffn, used, n]
     ggml_tensor* out =
         inner.times_experts(weights_.matrix(index, "ffn_down_exps.weight"), chosen);  // [hidden, used, n]
     out = ggml_mul(ctx_, out, share);

@@ -8,6 +8,7 @@
 
 #include "base/ggml_ptr.h"
 #include "kernels/attention.h"
+#include "kernels/elementwise.h"
 #include "kernels/rows.h"
 #include "model/config.h"
 #include "model/device.h"
@@ -56,16 +57,36 @@ struct RowRange {
     int cells = 0;  ///< cells of the slot that any of the rows may see (used by library kernels)
 };
 
+/// The rows' positions as the device's rope wants them: i32 [n], or on the exact path cos and sin, f32 [head_dim, n],
+/// which are worked out once a pass.
+class Rope {
+ public:
+    /// `weights` may hold frequency factors.
+    Rope(const ModelConfig& config, const Weights& weights, const Device& device)
+        : config_(config), weights_(weights), device_(device) {}
+
+    ggml_tensor* input(ggml_context* ctx, std::int64_t rows) const;
+    void upload(ggml_tensor* input, const std::vector<std::int32_t>& positions) const;
+
+    /// x [head_dim, heads, n] rotated.
+    ggml_tensor* rotate(ggml_context* ctx, ggml_tensor* x, ggml_tensor* input) const;
+
+ private:
+    const ModelConfig& config_;
+    const Weights& weights_;
+    const Device& device_;
+};
+
 /// What every layer of one pass shares.
 struct PassInputs {
-    ggml_tensor* positions = nullptr;              ///< i32 [n]
+    ggml_tensor* rope = nullptr;                   ///< angles of the rows: `Rope`
     ggml_tensor* cells = nullptr;                  ///< i64 [n], cache row each row's K and V are written to
     const kernels::AttentionPlan* plan = nullptr;  ///< exact kernels
     std::span<const RowRange> ranges;              ///< library kernels, with one mask each
     std::span<ggml_tensor* const> masks;           ///< f16 [cells, count]
 };
 
-/// A row input of several matrices: on the exact path it is quantised once for all of them.
+/// A row input of several matrices: where they want it quantised, that happens once for all of them.
 class Activations {
  public:
     Activations(ggml_context* ctx, const Device& device, ggml_tensor* x) : ctx_(ctx), device_(device), x_(x) {}
@@ -109,7 +130,8 @@ class LayerBuilder {
     ggml_tensor* attend_library(ggml_tensor* q, const Written& kv, const PassInputs& inputs) const;
     ggml_tensor* feed_forward(int index, ggml_tensor* x) const;
     ggml_tensor* experts(int index, ggml_tensor* x) const;
-    ggml_tensor* heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight, ggml_tensor* positions) const;
+    ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) const;
+    ggml_tensor* heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight, ggml_tensor* rope) const;
 
     ggml_context* ctx_;
     ggml_cgraph* graph_;

@@ -47,6 +47,7 @@ struct ModelConfig {
 
     int q_width() const { return heads * head_dim; }
     int kv_width() const { return kv_heads * head_dim; }
+    int head_rows() const { return draft_vocab > 0 ? draft_vocab : vocab; }  ///< of the LM head this model uses
 };
 
 /// Checks keys (allow-list), tensors (names, shapes, types) and values. Nothing in the file is ignored silently.

@@ -13,13 +13,13 @@ namespace {
 struct InjectGraph {
     int rows = 0;
     Graph g;
-    ggml_tensor *feature_rows = nullptr, *positions = nullptr, *cells = nullptr;
+    ggml_tensor *feature_rows = nullptr, *rope = nullptr, *cells = nullptr;
 };
 
 struct DraftGraph {
     int blocks = 0, topk = 0;
     Graph g;
-    ggml_tensor *tokens = nullptr, *positions = nullptr, *cells = nullptr, *mask_rows = nullptr;
+    ggml_tensor *tokens = nullptr, *rope = nullptr, *cells = nullptr, *mask_rows = nullptr;
     std::vector<ggml_tensor*> masks, windowed_masks;
     ggml_tensor* lattice = nullptr;                        ///< exact: f32 [2 topk, rows] of kernels::top_logprobs
     ggml_tensor *ids = nullptr, *probabilities = nullptr;  ///< library: i32 and f32 [topk, rows], unsorted
@@ -36,13 +36,21 @@ void sort_row(std::vector<std::pair<float, Token>>& row) {
 
 struct Drafter::Impl {
     Impl(const ModelConfig& c, const Weights& w, const Device& d, KvPool& k, FeaturePool& f)
-        : config(c), weights(w), device(d), kv(k), features(f), plan(empty_plan(c, d)), windowed_plan(plan) {}
+        : config(c),
+          weights(w),
+          device(d),
+          kv(k),
+          features(f),
+          rope(c, w, d),
+          plan(empty_plan(c, d)),
+          windowed_plan(plan) {}
 
     const ModelConfig& config;
     const Weights& weights;
     const Device& device;
     KvPool& kv;
     FeaturePool& features;
+    const Rope rope;
     ggml_tensor* embeddings = nullptr;
     Matrix head;
     std::vector<Token> target_ids;  ///< of the head's rows; empty: the row is the id
@@ -93,9 +101,9 @@ Status Drafter::Impl::build(InjectGraph& pass) {
     BASTION_ASSIGN(pass.g, Graph::create(32 * static_cast<std::size_t>(config.layers) + 32));
     ggml_context* ctx = pass.g.ctx.get();
     pass.feature_rows = input(ctx, GGML_TYPE_I32, pass.rows);
-    pass.positions = input(ctx, GGML_TYPE_I32, pass.rows);
+    pass.rope = rope.input(ctx, pass.rows);
     pass.cells = input(ctx, GGML_TYPE_I64, pass.rows);
-    const PassInputs inputs{pass.positions, pass.cells, nullptr, {}, {}};
+    const PassInputs inputs{pass.rope, pass.cells, nullptr, {}, {}};
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
     ggml_tensor* x = ggml_get_rows(ctx, features.tensor(), pass.feature_rows);
@@ -111,7 +119,7 @@ Status Drafter::Impl::build(DraftGraph& pass) {
     BASTION_ASSIGN(pass.g, Graph::create((64 + 10 * ranges.size()) * config.layers + 64));
     ggml_context* ctx = pass.g.ctx.get();
     pass.tokens = input(ctx, GGML_TYPE_I32, rows);
-    pass.positions = input(ctx, GGML_TYPE_I32, rows);
+    pass.rope = rope.input(ctx, rows);
     pass.cells = input(ctx, GGML_TYPE_I64, rows);
     pass.mask_rows = input(ctx, GGML_TYPE_I32, masks);
     if (!device.exact()) {
@@ -120,8 +128,8 @@ Status Drafter::Impl::build(DraftGraph& pass) {
             pass.windowed_masks.push_back(input(ctx, GGML_TYPE_F16, r.cells, r.count));
         }
     }
-    const PassInputs full{pass.positions, pass.cells, &plan, ranges, pass.masks};
-    const PassInputs windowed{pass.positions, pass.cells, &windowed_plan, ranges, pass.windowed_masks};
+    const PassInputs full{pass.rope, pass.cells, &plan, ranges, pass.masks};
+    const PassInputs windowed{pass.rope, pass.cells, &windowed_plan, ranges, pass.windowed_masks};
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
     ggml_tensor* x = ggml_get_rows(ctx, embeddings, pass.tokens);
@@ -240,7 +248,7 @@ Status Drafter::inject(std::span<const Injection> injections) {
     BASTION_ASSIGN(InjectGraph * pass,
                    m.graph_for(m.inject_graphs, shape, [](const auto& a, const auto& b) { return a.rows == b.rows; }));
     upload(pass->feature_rows, feature_rows);
-    upload(pass->positions, positions);
+    m.rope.upload(pass->rope, positions);
     upload(pass->cells, cells);
     return compute(m.device, pass->g.graph);
 }
@@ -267,7 +275,7 @@ Result<std::vector<Lattice>> Drafter::draft(std::span<const DraftRequest> reques
         }
     }
     upload(pass->tokens, tokens);
-    upload(pass->positions, positions);
+    m.rope.upload(pass->rope, positions);
     upload(pass->cells, cells);
     upload(pass->mask_rows, mask_rows);
     for (std::size_t i = 0; i < pass->masks.size(); ++i) {

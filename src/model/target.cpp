@@ -19,7 +19,7 @@ struct GraphKey {
 struct PassGraph {
     GraphKey key;
     Graph g;
-    ggml_tensor *tokens = nullptr, *positions = nullptr, *cells = nullptr;
+    ggml_tensor *tokens = nullptr, *rope = nullptr, *cells = nullptr;
     ggml_tensor* feature_rows = nullptr;  ///< i64 [n]
     ggml_tensor* output_rows = nullptr;   ///< i32, rows whose logits are wanted; absent: all
     std::vector<ggml_tensor*> masks;
@@ -30,7 +30,14 @@ struct PassGraph {
 
 struct Target::Impl {
     Impl(const ModelConfig& c, const Weights& w, const Device& d, KvPool& k, std::vector<int> t, FeaturePool* f)
-        : config(c), weights(w), device(d), kv(k), taps(std::move(t)), features(f), plan(empty_plan(c, d)) {}
+        : config(c),
+          weights(w),
+          device(d),
+          kv(k),
+          taps(std::move(t)),
+          features(f),
+          rope(c, w, d),
+          plan(empty_plan(c, d)) {}
 
     const ModelConfig& config;
     const Weights& weights;
@@ -38,6 +45,7 @@ struct Target::Impl {
     KvPool& kv;
     std::vector<int> taps;
     FeaturePool* features;
+    const Rope rope;
     kernels::AttentionPlan plan;
 
     // Shapes recur from cycle to cycle, so graphs are kept, the latest first. Library kernels put the context length
@@ -118,12 +126,12 @@ Status Target::Impl::build(PassGraph& pass) {
     BASTION_ASSIGN(pass.g, Graph::create(per_layer * config.layers + 64));
     ggml_context* ctx = pass.g.ctx.get();
     pass.tokens = input(ctx, GGML_TYPE_I32, key.rows);
-    pass.positions = input(ctx, GGML_TYPE_I32, key.rows);
+    pass.rope = rope.input(ctx, key.rows);
     pass.cells = input(ctx, GGML_TYPE_I64, key.rows);
     if (!device.exact()) {
         for (const RowRange& r : ranges) pass.masks.push_back(input(ctx, GGML_TYPE_F16, r.cells, r.count));
     }
-    const PassInputs inputs{pass.positions, pass.cells, &plan, ranges, pass.masks};
+    const PassInputs inputs{pass.rope, pass.cells, &plan, ranges, pass.masks};
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
     std::vector<ggml_tensor*> layer_inputs;
@@ -188,7 +196,7 @@ Status Target::pass(std::span<const SequenceRows> sequences, Outputs outputs, bo
     BASTION_ASSIGN(PassGraph * pass, m.graph_for({rows, output_rows, outputs, features}));
 
     upload(pass->tokens, m.tokens);
-    upload(pass->positions, m.positions);
+    m.rope.upload(pass->rope, m.positions);
     upload(pass->cells, m.cells);
     if (pass->feature_rows) upload(pass->feature_rows, m.feature_rows);
     if (pass->output_rows) upload(pass->output_rows, m.output_rows);

@@ -23,7 +23,9 @@ bool is_packed(const GgufFile& file, const TensorInfo& info) {
 std::size_t Weights::packed_bytes(const GgufFile& file, const Device& device) {
     std::size_t bytes = 0;
     for (const TensorInfo& info : file.tensors()) {
-        if (device.packs() && is_packed(file, info)) bytes += info.bytes;
+        if (device.packs() && is_packed(file, info)) {
+            bytes += kernels::PackedMatrix::bytes_of(info.type, info.ne[0], info.ne[1]);
+        }
     }
     return bytes;
 }

@@ -17,7 +17,7 @@ namespace bastion {
 /// A weight matrix as the kernels want it.
 struct Matrix {
     ggml_tensor* tensor = nullptr;                  ///< [k, m] or [k, m, experts]
-    const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has no packed form
+    const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has none
 };
 
 /// Immutable after loading. On the CPU the tensors are the mapped file itself; matrices with a packed form are read

@@ -69,7 +69,7 @@ TEST(ProgramTest, KnowsItsCommands) {
     EXPECT_TRUE(run({"--version"}).out.starts_with("bastion "));
     const Outcome help = run({"help"});
     EXPECT_EQ(help.code, 0);
-    for (const char* command : {"generate", "chat", "inspect", "calibrate", "tree", "bench"}) {
+    for (const char* command : {"generate", "chat", "inspect", "calibrate", "tree", "plan", "bench", "answers"}) {
         EXPECT_NE(help.out.find(command), std::string::npos);
         const Outcome detail = run({command, "--help"});
         EXPECT_EQ(detail.code, 0);
@@ -79,9 +79,10 @@ TEST(ProgramTest, KnowsItsCommands) {
 }
 
 TEST(ProgramTest, RefusesOtherCommandsWithTheList) {
-    expect_refused(run({"serve"}),
-                   "unknown command 'serve', expected generate, chat, inspect, calibrate, tree or bench");
-    expect_refused(run({"help", "plan"}), "unknown command 'plan'");
+    expect_refused(
+        run({"serve"}),
+        "unknown command 'serve', expected generate, chat, inspect, calibrate, tree, plan, bench or answers");
+    expect_refused(run({"help", "plane"}), "unknown command 'plane'");
     expect_refused(run({"a\nb"}), "unknown command 'a b'");
     EXPECT_EQ(run({}).code, 2);
     EXPECT_EQ(run({}).out, "");

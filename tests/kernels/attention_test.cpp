@@ -4,6 +4,7 @@
 #include <ggml-cpu.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -12,7 +13,7 @@
 namespace bastion::kernels {
 namespace {
 
-constexpr int kHeadDim = 32, kHeads = 6, kKvHeads = 2, kCells = 96;
+constexpr int kHeadDim = 32, kHeads = 6, kKvHeads = 2, kCells = 640;  // more than two segments of the vectorised path
 
 /// A cache and queries of random values, and a pass over some rows of it.
 class Attention {
@@ -108,7 +109,7 @@ std::vector<std::vector<std::int64_t>> tree_contexts(int shared, int rows, unsig
     for (int r = 0; r < rows; ++r) {
         std::vector<std::int64_t> context;
         for (int c = 0; c < shared; ++c) context.push_back(c);
-        for (int c = shared; c < kCells; ++c) {
+        for (int c = shared; c < std::min(shared + 60, kCells); ++c) {
             if (random() % 4 == 0) context.push_back(c);
         }
         contexts.push_back(std::move(context));
@@ -123,7 +124,7 @@ TEST_P(TreeAttention, EqualsTheDefinition) {
     // Products of 16-bit caches are rounded to f32, q8_0 queries to 8 bits.
     const double tolerance = GetParam() == GGML_TYPE_Q8_0 ? 0.08 : GetParam() == GGML_TYPE_BF16 ? 0.02 : 0.005;
     for (const bool vectorised : {false, true}) {
-        for (const int shared : {1, 7, 8, 40}) {
+        for (const int shared : {1, 7, 8, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 5, shared);
             const auto rows = attention.run(contexts, shared, 2, vectorised);
             for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -139,12 +140,14 @@ TEST_P(TreeAttention, EqualsTheDefinition) {
 TEST_P(TreeAttention, GivesTheSameBitsInAnyCompany) {
     const Attention attention(GetParam());
     for (const bool vectorised : {false, true}) {
-        for (const int shared : {1, 13, 40}) {
+        for (const int shared : {1, 13, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 9, 100 + shared);
             const auto together = attention.run(contexts, shared, 3, vectorised);
             for (std::size_t r = 0; r < contexts.size(); ++r) {
                 const auto alone = attention.run({contexts[r]}, shared, 1, vectorised).front();
                 ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0);
+                const auto cut = attention.run({contexts[r]}, shared, 4, vectorised).front();
+                ASSERT_EQ(std::memcmp(alone.data(), cut.data(), alone.size() * sizeof(float)), 0);
                 // Where the run ends and the list begins is bookkeeping, not arithmetic.
                 const auto listed = attention.run({contexts[r]}, 1, 2, vectorised).front();
                 ASSERT_EQ(std::memcmp(alone.data(), listed.data(), alone.size() * sizeof(float)), 0);

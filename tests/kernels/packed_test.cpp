@@ -1,162 +1,128 @@
-// The packed kernels against a reference in double precision, and the promise that a row's result depends on nothing
-// but that row.
+// Packed matrices stand for exactly the file's values: whatever bits a block has, and at the extremes of every operand.
 #include "kernels/packed.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <random>
-#include <vector>
+#include "products.h"
 
 namespace bastion::kernels {
 namespace {
 
-struct Shape {
-    ggml_type type;
-    std::int64_t k, m;
-};
-
-/// A random matrix of a type, its values as doubles, and room for a graph-free multiplication.
-class Matrix {
- public:
-    Matrix(const Shape& shape, unsigned seed) : shape_(shape), ctx_(ggml_init({1u << 26, nullptr, false})) {
-        std::mt19937 random(seed);
-        std::normal_distribution<float> normal;
-        std::vector<float> values(static_cast<std::size_t>(shape.k * shape.m));
-        for (float& v : values) v = normal(random);
-        tensor_ = ggml_new_tensor_2d(ctx_.get(), shape.type, shape.k, shape.m);
-        ggml_quantize_chunk(shape.type, values.data(), tensor_->data, 0, shape.m, shape.k, nullptr);
-        exact_.resize(values.size());
-        ggml_get_type_traits(shape.type)->to_float(tensor_->data, exact_.data(), shape.k * shape.m);
-    }
-
-    const ggml_tensor* tensor() const { return tensor_; }
-    double value(std::int64_t row, std::int64_t column) const { return exact_[row * shape_.k + column]; }
-
- private:
-    Shape shape_;
-    ggml_context_ptr ctx_;
-    ggml_tensor* tensor_;
-    std::vector<float> exact_;
-};
-
-/// `count` random activation rows, quantised.
-struct Activations {
-    Activations(std::int64_t k, int count, unsigned seed) : bytes(activation_bytes(k)), data(bytes * count) {
-        std::mt19937 random(seed);
-        std::normal_distribution<float> normal(0.0f, 3.0f);
-        std::vector<float> row(k);
-        for (int c = 0; c < count; ++c) {
-            for (float& v : row) v = normal(random);
-            if (c % 5 == 3) std::fill(row.begin(), row.begin() + 32, 0.0f);  // a block without scale
-            quantize_activations(row.data(), k, data.data() + c * bytes);
-        }
-    }
-    /// What the quantised row stands for.
-    double value(int row, std::int64_t k, std::int64_t column) const {
-        const char* r = data.data() + row * bytes;
-        float scale;
-        std::memcpy(&scale, r + k + column / 32 * sizeof(float), sizeof scale);
-        return static_cast<double>(scale) * static_cast<signed char>(r[column]);
-    }
-
-    std::size_t bytes;
-    std::vector<char> data;
-};
-
-class Packed : public testing::TestWithParam<Shape> {
+class Packed : public testing::TestWithParam<ggml_type> {
  protected:
     void SetUp() override {
         if (!packed_kernels_available()) GTEST_SKIP() << "this processor has no packed kernels";
     }
+    static Shape shape(std::int64_t m) { return {GetParam(), 512, m}; }
+
+    static std::function<int(std::size_t)> any_byte(unsigned seed) {
+        return [random = std::mt19937(seed)](std::size_t) mutable { return static_cast<int>(random() & 0xFF); };
+    }
+    static std::function<int(std::size_t)> only(int byte) {
+        return [byte](std::size_t) { return byte; };
+    }
 };
 
-TEST_P(Packed, EqualsTheReferenceInDoublePrecision) {
-    const Shape shape = GetParam();
-    constexpr int kRows = 7;
-    ThreadPool pool(2);
-    const Matrix matrix(shape, 1);
-    const PackedMatrix packed(matrix.tensor(), pool);
-    const Activations activations(shape.k, kRows, 2);
-    std::vector<float> out(kRows * shape.m);
-    packed.multiply(0, packed.tiles(), activations.data.data(), activations.bytes, kRows, out.data(), shape.m);
-    for (int c = 0; c < kRows; ++c) {
-        for (std::int64_t r = 0; r < shape.m; ++r) {
-            double expected = 0, magnitude = 0;
-            for (std::int64_t i = 0; i < shape.k; ++i) {
-                const double product = matrix.value(r, i) * activations.value(c, shape.k, i);
-                expected += product;
-                magnitude += std::abs(product);
+TEST_P(Packed, TakesHardlyMoreRoomThanTheSource) {
+    const bool two_levels = ggml_blck_size(GetParam()) == 256;
+    for (const std::int64_t m : {16, 33, 64}) {
+        const Matrix matrix = Matrix::quantised(shape(m), 5);
+        const Product product(matrix);
+        const double source = static_cast<double>(ggml_row_size(GetParam(), 512) * product.packed()->tiles() * 16);
+        const auto bytes = product.packed()->bytes();
+        EXPECT_LE(static_cast<double>(bytes), source * (two_levels ? 1.03 : 1.0));
+        EXPECT_EQ(bytes, PackedMatrix::bytes_of(GetParam(), 512, m));
+    }
+}
+
+// With scales of 1 weights and activations are small integers, and f32 holds all sums: every bit of a block shows.
+TEST_P(Packed, HoldsEveryValueOfTheSource) {
+    for (const std::int64_t m : {16, 37}) {
+        const Matrix matrix = Matrix::of_bytes(shape(m), any_byte(6), 1.0f, 1.0f);
+        Product product(matrix, 2);
+        std::mt19937 random(7);
+        std::vector<float> x(5 * 512);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const int small = static_cast<int>(random() % 41) - 20;
+            x[i] = static_cast<float>(i % 32 == i / 32 % 32 ? 127 : small);  // 127 makes the scale 1
+        }
+        const auto out = product(x);
+        for (std::int64_t c = 0; c < 5; ++c) {
+            for (std::int64_t r = 0; r < m; ++r) {
+                double expected = 0, bound = 0;
+                for (std::int64_t i = 0; i < 512; ++i) {
+                    expected += matrix.value(r, i) * x[c * 512 + i];
+                    bound += (std::abs(matrix.value(r, i)) + 63) * std::abs(x[c * 512 + i]);
+                }
+                ASSERT_LT(bound, 1 << 24) << "the premise of the test";
+                ASSERT_EQ(out[c * m + r], expected) << "row " << c << ", output " << r;
             }
-            // Integer parts are exact; what is left is one rounding of f32 a block and term.
-            ASSERT_NEAR(out[c * shape.m + r], expected, 1e-6 * magnitude + 1e-6) << "row " << c << ", output " << r;
         }
     }
 }
 
-TEST_P(Packed, GivesTheSameBitsAloneAndInAnyCompany) {
-    const Shape shape = GetParam();
-    constexpr int kRows = 40;
-    ThreadPool pool(1);
-    const Matrix matrix(shape, 3);
-    const PackedMatrix packed(matrix.tensor(), pool);
-    const Activations activations(shape.k, kRows, 4);
-    std::vector<float> alone(kRows * shape.m);
-    for (int c = 0; c < kRows; ++c) {
-        packed.multiply(0, packed.tiles(), activations.data.data() + c * activations.bytes, activations.bytes, 1,
-                        alone.data() + c * shape.m, shape.m);
+TEST_P(Packed, WithstandsTheExtremesOfEveryOperand) {
+    constexpr float kLargest = 65504.0f, kSubnormal = 5.9604645e-8f;  // of f16, the second the smallest
+    struct Blocks {
+        const char* what;
+        std::function<int(std::size_t)> byte;
+        float scale, minimum;
+    };
+    const std::vector<Blocks> weights{{"all bits, largest scales", only(0xFF), kLargest, -kLargest},
+                                      {"all bits", only(0xFF), 1.0f, 0.0f},
+                                      {"no bits", only(0x00), kLargest, kLargest},
+                                      {"sign bits", only(0x80), 1.0f, 0.25f},
+                                      {"all but sign bits", only(0x7F), 1.0f, 0.25f},
+                                      {"no scale", any_byte(8), 0.0f, 0.0f},
+                                      {"minima alone", any_byte(9), 0.0f, -2.0f},
+                                      {"negative", any_byte(10), -0.125f, -3.0f},
+                                      {"largest scales", any_byte(11), kLargest, kLargest},
+                                      {"subnormal", any_byte(12), kSubnormal, -3 * kSubnormal}};
+    std::vector<float> x(6 * 512);
+    const auto normal = normal_numbers(512, 1.0f, 13);
+    for (int i = 0; i < 512; ++i) {
+        x[i] = 127.0f;
+        x[512 + i] = -127.0f;
+        x[2 * 512 + i] = i % 3 == 0 ? 1e20f : -1e20f;
+        x[3 * 512 + i] = normal[i] * 1e-20f;
+        x[4 * 512 + i] = i < 256 ? 1e-39f : 1e-3f;  // below what can be scaled to 127, so zero
+        x[5 * 512 + i] = normal[i];
     }
-    for (int rows = 1; rows <= kRows; ++rows) {
-        std::vector<float> together(rows * shape.m, NAN);
-        for (std::int64_t tile = 0; tile < packed.tiles(); ++tile) {  // as threads would: tile by tile
-            packed.multiply(tile, tile + 1, activations.data.data(), activations.bytes, rows, together.data(), shape.m);
-        }
-        ASSERT_EQ(std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)), 0) << rows << " rows";
+    for (const Blocks& blocks : weights) {
+        const Matrix matrix = Matrix::of_bytes(shape(19), blocks.byte, blocks.scale, blocks.minimum);
+        Product product(matrix);
+        expect_products(matrix, product, x, product(x), 2e-6, blocks.what);
     }
 }
 
-TEST_P(Packed, TakesNoMoreRoomThanTheSource) {
-    ThreadPool pool(1);
-    const Matrix matrix(GetParam(), 5);
-    const PackedMatrix packed(matrix.tensor(), pool);
-    const double padded = static_cast<double>(packed.tiles() * 16) / static_cast<double>(packed.rows());
-    EXPECT_LE(packed.bytes(), static_cast<double>(ggml_nbytes(matrix.tensor())) * padded);
-}
+INSTANTIATE_TEST_SUITE_P(Types, Packed,
+                         testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
+                                         GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
+                         [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Packed,
-                         testing::Values(Shape{GGML_TYPE_Q4_0, 576, 64}, Shape{GGML_TYPE_Q4_1, 576, 192},
-                                         Shape{GGML_TYPE_Q8_0, 576, 48}, Shape{GGML_TYPE_Q4_0, 32, 1},
-                                         Shape{GGML_TYPE_Q4_1, 1536, 33}, Shape{GGML_TYPE_Q8_0, 96, 17}),
-                         [](const auto& shape) {
-                             return std::string(ggml_type_name(shape.param.type)) + "_" +
-                                    std::to_string(shape.param.k) + "x" + std::to_string(shape.param.m);
-                         });
-
-// The extremes of every operand: no sum inside the integer kernels may overflow.
-TEST(PackedExtremes, DoNotOverflow) {
+// The largest integers there are: 32 x 128 x 32 x 127 a unit is just below 2^24.
+TEST(PackedQ6K, HoldsItsLargestProducts) {
     if (!packed_kernels_available()) GTEST_SKIP() << "this processor has no packed kernels";
-    constexpr std::int64_t kColumns = 64;
-    ThreadPool pool(1);
-    ggml_context_ptr ctx(ggml_init({1u << 20, nullptr, false}));
-    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0}) {
-        ggml_tensor* w = ggml_new_tensor_2d(ctx.get(), type, kColumns, 16);
-        std::memset(w->data, type == GGML_TYPE_Q8_0 ? 0x80 : 0xFF, ggml_nbytes(w));  // -128, or 15 in every nibble
-        const ggml_fp16_t one = ggml_fp32_to_fp16(1.0f), none = ggml_fp32_to_fp16(0.0f);
-        const std::size_t block = ggml_type_size(type);
-        for (std::size_t at = 0; at < ggml_nbytes(w); at += block) {
-            std::memcpy(static_cast<char*>(w->data) + at, &one, sizeof one);
-            if (type == GGML_TYPE_Q4_1) std::memcpy(static_cast<char*>(w->data) + at + 2, &none, sizeof none);
-        }
-        const PackedMatrix packed(w, pool);
-        for (const float activation : {127.0f, -127.0f}) {
-            const std::vector<float> x(kColumns, activation);
-            std::vector<char> quantised(activation_bytes(kColumns));
-            quantize_activations(x.data(), kColumns, quantised.data());
-            std::vector<float> out(16);
-            packed.multiply(0, 1, quantised.data(), quantised.size(), 1, out.data(), 16);
-            const double weight = type == GGML_TYPE_Q8_0 ? -128 : type == GGML_TYPE_Q4_0 ? 15 - 8 : 15;
-            for (float value : out) EXPECT_FLOAT_EQ(value, weight * activation * kColumns) << ggml_type_name(type);
+    const auto lowest = [](std::size_t i) { return i >= 192 && i < 208 ? 0x80 : 0x00; };  // scales -128, values -32
+    const Matrix matrix = Matrix::of_bytes({GGML_TYPE_Q6_K, 256, 16}, lowest, 1.0f, 0.0f);
+    ASSERT_EQ(matrix.value(3, 77), 4096.0);
+    Product product(matrix);
+    const std::vector<float> x(256, -127.0f);
+    for (const float value : product(x)) EXPECT_EQ(value, -4096.0 * 127 * 256);
+}
+
+TEST(Activations, AreQuantisedWithoutTheLowestByte) {
+    if (!packed_kernels_available()) GTEST_SKIP() << "this processor has no packed kernels";
+    for (const float size : {1e-45f, 1e-39f, 3.7e-37f, 3.8e-37f, 1e-20f, 1.0f, 3.3f, 1e38f}) {
+        std::vector<float> x = normal_numbers(64, 1.0f, 14);
+        for (float& v : x) v *= size;
+        std::vector<char> bytes(activation_bytes(64));
+        quantize_activations(x.data(), 64, bytes.data());
+        for (int i = 0; i < 64; ++i) EXPECT_GE(static_cast<signed char>(bytes[i]), -127) << size;
+        for (int group = 0; group < 4; ++group) {
+            int sum = 0;
+            for (int i = 0; i < 16; ++i) sum += static_cast<signed char>(bytes[group * 16 + i]);
+            std::int16_t stored;
+            std::memcpy(&stored, bytes.data() + 64 + 4 * sizeof(float) + group * sizeof stored, sizeof stored);
+            EXPECT_EQ(stored, sum) << size;
         }
     }
 }

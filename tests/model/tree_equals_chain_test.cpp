@@ -190,7 +190,8 @@ std::vector<Case> cases() {
         all.push_back({std::string("tiny-llama3-") + type, GGML_TYPE_F16});
     }
     all.push_back({"tiny-llama256", GGML_TYPE_F16});
-    for (const char* model : {"smollm2", "tiny-llama3-q4_0", "tiny-llama3-q4_1", "tiny-llama3-q8_0"}) {
+    for (const char* model : {"smollm2", "tiny-llama3-f16", "tiny-llama3-bf16", "tiny-llama3-q4_0", "tiny-llama3-q4_1",
+                              "tiny-llama3-q5_0", "tiny-llama3-q5_1", "tiny-llama3-q8_0"}) {
         all.push_back({model, GGML_TYPE_F16, Kernels::packed});
     }
     return all;
@@ -224,24 +225,32 @@ TEST(LibraryKernels, NodesAreCloseToTheirPaths) {
 TEST(KQuants, TreesAreBitwiseChains) {
     for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
         const std::string name = ggml_type_name(type);
-        TargetRig rig(GgufEdit(model_path("tiny-llama256")).convert(type).write("tree-" + name + ".gguf"));
-        rig.prefill(random_tokens(30, 320, 39));
-        const Rows rows = at(random_tree(30, 320, 5, 40), 30);
-        expect_same_bits(rig.pass(rows), rig.one_by_one(rows), name);
+        const std::string path = GgufEdit(model_path("tiny-llama256")).convert(type).write("tree-" + name + ".gguf");
+        for (const Kernels kernels : {Kernels::generic, Kernels::packed}) {
+            if (!available(kernels)) continue;
+            TargetRig rig(path, {.kernels = kernels});
+            rig.prefill(random_tokens(30, 320, 39));
+            const Rows rows = at(random_tree(30, 320, 5, 40), 30);
+            expect_same_bits(rig.pass(rows), rig.one_by_one(rows), name + " " + name_of(kernels));
+        }
     }
 }
 
 TEST(LongContext, TreesAreBitwiseChainsAcrossBlockBoundaries) {
     // Attention may cut the context into blocks at fixed positions: start on both sides of likely ones.
-    TargetRig rig(model_path("tiny-llama3"), {.cells = 640});
-    const auto prefix = random_tokens(600, 320, 41);
-    for (const int committed : {63, 64, 127, 255, 256, 257, 300, 511, 512, 600}) {
-        for (int start = 0; start < committed; start += 100) {
-            const int end = std::min(start + 100, committed);
-            rig.prefill({prefix.begin() + start, prefix.begin() + end}, 0, start);
+    for (const Kernels kernels : {Kernels::generic, Kernels::packed}) {
+        if (!available(kernels)) continue;
+        TargetRig rig(model_path("tiny-llama3"), {.kernels = kernels, .cells = 640});
+        const auto prefix = random_tokens(600, 320, 41);
+        for (const int committed : {63, 64, 127, 255, 256, 257, 300, 511, 512, 600}) {
+            for (int start = 0; start < committed; start += 100) {
+                const int end = std::min(start + 100, committed);
+                rig.prefill({prefix.begin() + start, prefix.begin() + end}, 0, start);
+            }
+            const Rows rows = at(random_tree(24, 320, 6, 42), committed);
+            expect_same_bits(rig.pass(rows), rig.one_by_one(rows),
+                             std::string(name_of(kernels)) + " after " + std::to_string(committed));
         }
-        const Rows rows = at(random_tree(24, 320, 6, 42), committed);
-        expect_same_bits(rig.pass(rows), rig.one_by_one(rows), "after " + std::to_string(committed));
     }
 }
 

@@ -1,0 +1,296 @@
+// bastion answers: a file of prompts, many answered at once, a line of JSON for each finished answer.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/answers_file.h"
+#include "cli/bench_prompts.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/files.h"
+#include "cli/interrupt.h"
+#include "model/config.h"
+
+namespace bastion::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Enough for most answers, and small enough that many conversations fit into memory together.
+constexpr int kDefaultCtx = 1024;
+
+struct AnswersFlags {
+    EngineOptions engine;
+    GenerateOptions generate;
+    PromptOptions prompt;
+    std::string prompts, out;
+    int limit = 0, concurrency = 16;
+};
+
+void declare(Flags& flags, AnswersFlags& o) {
+    flags.section("input and output");
+    flags("prompts", o.prompts, "FILE.jsonl",
+          "one JSON object a line, with `prompt` or `turns` (the first turn only) and maybe `id` and `source`");
+    flags("limit", o.limit, "N", "only the first N prompts, 0: all");
+    flags("out", o.out, "FILE.jsonl",
+          "append one JSON object for each finished answer; ids that are in it are skipped");
+    flags("concurrency", o.concurrency, "C", "answers in progress at once; changes the speed, not the answers");
+    flags.limit("limit", 0, 1e9);
+    flags.limit("concurrency", 1, 1024);
+    declare_prompt(flags, o.prompt);
+    declare_method(flags, o.generate);
+    declare_sampling(flags, o.generate.sampling);
+    declare_engine(flags, o.engine);
+}
+
+/// kDefaultCtx, or the model's own context where that is less. A file that is no model is the engine's to refuse.
+int default_ctx(const std::string& target) {
+    const auto file = GgufFile::open(target);
+    if (!file.ok()) return kDefaultCtx;
+    const auto config = read_target_config(*file);
+    return config.ok() ? std::min(kDefaultCtx, config->train_ctx) : kDefaultCtx;
+}
+
+/// Sizes the engine for `sessions` conversations.
+void settle_engine(const Flags& flags, AnswersFlags& o, std::size_t sessions) {
+    EngineOptions& engine = o.engine;
+    const std::string target = engine.target.empty() ? embedded_target_path() : engine.target;
+    engine.slots = static_cast<int>(sessions);
+    if (!flags.given("ctx")) engine.ctx = default_ctx(target);
+    // Plain decoding has no use for the embedded drafter, which would cost memory and time. Naming the embedded target
+    // leaves it out.
+    if (o.generate.method == Method::ar && engine.drafter.empty()) engine.target = target;
+}
+
+/// "1:02:03" or "2:03".
+std::string clock_text(double seconds) {
+    const long s = static_cast<long>(seconds);
+    char buffer[40];
+    if (s >= 3600) {
+        std::snprintf(buffer, sizeof buffer, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        std::snprintf(buffer, sizeof buffer, "%ld:%02ld", s / 60, s % 60);
+    }
+    return buffer;
+}
+
+std::string rate_text(double tokens_per_s) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof buffer, "%.1f tokens/s", tokens_per_s);
+    return buffer;
+}
+
+/// Answers prompts, as many at once as there are seats. A seat whose answer is finished takes the next prompt and
+/// keeps what its cache shares with it.
+class Batch {
+ public:
+    /// `waiting`: the prompts to answer; `seats` of them at once.
+    Batch(Engine& engine, const AnswersFlags& o, std::vector<const BenchPrompt*> waiting, AnswersFile& file,
+          ProgressLine& progress)
+        : engine_(engine),
+          o_(o),
+          waiting_(std::move(waiting)),
+          file_(file),
+          progress_(progress),
+          seats_(o.engine.slots) {}
+
+    /// Runs to the end, or until a signal asks to stop: answers in progress are dropped then, finished ones are kept.
+    Status run() {
+        while (!interrupt::requested()) {
+            BASTION_CHECK(seat_waiting());
+            std::vector<Session*> live;
+            for (const Seat& seat : seats_) {
+                if (seat.prompt) live.push_back(seat.session.get());
+            }
+            if (live.empty()) break;
+            const Status status = engine_.step(live);
+            BASTION_CHECK(collect());  // what the step has finished is kept even if it failed for another session
+            BASTION_CHECK(status);
+            show_progress();
+        }
+        progress_.clear();
+        return {};
+    }
+
+    bool complete() const { return written_ + skipped_ == static_cast<int>(waiting_.size()); }
+
+    /// "3 answers written, 1 there already, ...: 120 tokens, 40.0 tokens/s".
+    std::string summary(std::size_t already) const {
+        std::string text = std::to_string(written_) + (written_ == 1 ? " answer written" : " answers written");
+        if (already > 0) text += ", " + std::to_string(already) + " there already";
+        if (skipped_ > 0) text += ", " + std::to_string(skipped_) + " skipped (too long for the context)";
+        const int left = static_cast<int>(waiting_.size()) - written_ - skipped_;
+        if (left > 0) text += ", " + std::to_string(left) + " left";
+        return text + ": " + std::to_string(written_tokens_) + " tokens, " + rate_text(tokens_per_s());
+    }
+
+ private:
+    struct Seat {
+        std::unique_ptr<Session> session;     ///< opened with the first prompt
+        const BenchPrompt* prompt = nullptr;  ///< being answered; null: free
+        std::string text;
+    };
+
+    /// Gives every free seat the next prompt that fits.
+    Status seat_waiting() {
+        for (Seat& seat : seats_) {
+            while (!seat.prompt && next_ < waiting_.size()) BASTION_CHECK(begin(seat, *waiting_[next_++]));
+        }
+        return {};
+    }
+
+    Status begin(Seat& seat, const BenchPrompt& prompt) {
+        auto tokens = encode(prompt.turns.front());
+        if (!tokens.ok()) return Error{tokens.error().kind, where(prompt) + ": " + tokens.error().message};
+        if (tokens->size() >= static_cast<std::size_t>(engine_.info().ctx)) {
+            skip(prompt, tokens->size());
+            return {};
+        }
+        if (!seat.session) {
+            BASTION_ASSIGN(seat.session, engine_.open_session());
+        }
+        BASTION_CHECK(seat.session->begin(std::move(*tokens), o_.generate));
+        seat.prompt = &prompt;
+        seat.text.clear();
+        return {};
+    }
+
+    Result<std::vector<Token>> encode(const std::string& text) const {
+        if (o_.prompt.raw) return encode_raw(engine_, text);
+        std::vector<ChatMessage> messages;
+        if (!o_.prompt.system.empty()) messages.push_back({"system", o_.prompt.system});
+        messages.push_back({"user", text});
+        return encode_chat(engine_, messages, !o_.prompt.no_think);
+    }
+
+    /// The id as JSON writes it, so that no character of it can break the line.
+    static std::string where(const BenchPrompt& prompt) {
+        return "prompt " + nlohmann::json(prompt.id).dump() + " (line " + std::to_string(prompt.line) + ")";
+    }
+
+    void skip(const BenchPrompt& prompt, std::size_t tokens) {
+        ++skipped_;
+        progress_.clear();
+        std::fprintf(stderr, "bastion: %s is skipped: it has %zu tokens and the context holds %d\n",
+                     where(prompt).c_str(), tokens, engine_.info().ctx);
+    }
+
+    /// Takes the new text of all answers, and writes those that are finished.
+    Status collect() {
+        for (Seat& seat : seats_) {
+            if (!seat.prompt) continue;
+            seat.text += seat.session->take_text();
+            if (!seat.session->done()) continue;
+            // Interrupted: the step failed, and the caller says why.
+            if (seat.session->stats().stop_reason != StopReason::interrupted) BASTION_CHECK(write(seat));
+            seat.prompt = nullptr;
+        }
+        return {};
+    }
+
+    Status write(const Seat& seat) {
+        const Session& session = *seat.session;
+        const Stats& stats = session.stats();
+        AnswerRecord answer;
+        answer.id = seat.prompt->id;
+        answer.source = seat.prompt->source;
+        answer.temperature = o_.generate.sampling.temperature;
+        answer.prompt_tokens.assign(session.tokens().begin(), session.tokens().begin() + stats.prompt_tokens);
+        answer.tokens = session.answer();
+        if (stats.end_token >= 0) answer.tokens.push_back(stats.end_token);
+        answer.text = seat.text;
+        answer.stop_reason = stats.stop_reason;
+        BASTION_CHECK(file_.append(answer));
+        ++written_;
+        written_tokens_ += stats.tokens;
+        return {};
+    }
+
+    double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+    double tokens_per_s() const {
+        long tokens = written_tokens_;
+        for (const Seat& seat : seats_) {
+            if (seat.prompt) tokens += static_cast<long>(seat.session->answer().size());
+        }
+        return static_cast<double>(tokens) / std::max(1e-3, seconds());
+    }
+
+    /// A few times a second; the time left is guessed from the mean length of the answers so far.
+    void show_progress() {
+        const auto now = Clock::now();
+        if (now - shown_ < std::chrono::milliseconds(250)) return;
+        shown_ = now;
+        const double done = written_ + skipped_, total = static_cast<double>(waiting_.size());
+        const double rate = tokens_per_s();
+        std::string text = "answers " + std::to_string(written_ + skipped_) + "/" + std::to_string(waiting_.size()) +
+                           ", " + rate_text(rate);
+        if (written_ > 0 && rate > 0) {
+            const double expected = static_cast<double>(written_tokens_) / written_ * (total - skipped_);
+            text += ", " + clock_text(std::max(0.0, expected / rate - seconds())) + " left";
+        }
+        progress_.show(text, done / total);
+    }
+
+    Engine& engine_;
+    const AnswersFlags& o_;
+    std::vector<const BenchPrompt*> waiting_;
+    std::size_t next_ = 0;  ///< of `waiting_`
+    AnswersFile& file_;
+    ProgressLine& progress_;
+    std::vector<Seat> seats_;
+    int written_ = 0, skipped_ = 0;
+    long written_tokens_ = 0;
+    const Clock::time_point start_ = Clock::now();
+    Clock::time_point shown_{};
+};
+
+/// Answers what `file` does not hold yet.
+Result<int> answer_all(const Flags& flags, AnswersFlags& o, const std::vector<BenchPrompt>& prompts,
+                       AnswersFile& file) {
+    std::vector<const BenchPrompt*> waiting;
+    for (const BenchPrompt& prompt : prompts) {
+        if (!file.has(prompt.id)) waiting.push_back(&prompt);
+    }
+    const std::size_t already = prompts.size() - waiting.size();
+    if (waiting.empty()) {
+        std::fprintf(stderr, "nothing to do: all %zu answers are there already\n", already);
+        return kExitOk;
+    }
+    settle_engine(flags, o, std::min<std::size_t>(o.concurrency, waiting.size()));
+    ProgressLine progress;
+    BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));
+    BASTION_CHECK(engine->check(o.generate));
+    Batch batch(*engine, o, std::move(waiting), file, progress);
+    BASTION_CHECK(batch.run());
+    std::fprintf(stderr, "%s\n", batch.summary(already).c_str());
+    return batch.complete() ? kExitOk : kExitInterrupted;
+}
+
+}  // namespace
+
+Result<int> answers_command(const Args& args) {
+    AnswersFlags o;
+    o.generate.method = Method::ar;
+    o.engine.ctx = kDefaultCtx;
+    Flags flags("answers", "--prompts FILE.jsonl --out FILE.jsonl [options]",
+                "Answers a file of prompts, many at once. Every prompt gets the answer that generate gives it with the "
+                "same options, in the order of finishing. The same command again goes on where a run was cut short.");
+    declare(flags, o);
+    BASTION_CHECK(flags.parse(args));
+    if (flags.help_wanted()) return print_result(flags.help());
+    BASTION_CHECK(settle_method(flags, o.generate));
+    BASTION_CHECK(check_prompt_options(flags, o.prompt));
+    for (const char* needed : {"prompts", "out"}) {
+        if (!flags.given(needed)) return bad_input("answers needs --prompts FILE.jsonl and --out FILE.jsonl");
+    }
+    BASTION_ASSIGN(const std::string text, read_text(o.prompts, "prompts"));
+    BASTION_ASSIGN(const std::vector<BenchPrompt> prompts, parse_prompts(text, o.prompts, o.limit));
+    BASTION_CHECK(check_unique_ids(prompts, o.prompts));
+    BASTION_ASSIGN(AnswersFile file, AnswersFile::open(o.out));
+    return answer_all(flags, o, prompts, file);
+}
+
+}  // namespace bastion::cli

@@ -1,0 +1,57 @@
+// How packed matrices lie in memory: what packing writes and the inner loops read (docs/kernels.md).
+#pragma once
+
+#include <cstddef>
+
+namespace bastion::kernels {
+
+inline constexpr int kTileRows = 16;     ///< weight rows a tile
+inline constexpr int kUnitColumns = 32;  ///< columns that share one activation scale
+
+/// A packed form, named after the source's type.
+///
+/// A tile is a sequence of blocks, a block one unit (32 columns) or, for the two-level types, eight. A unit holds
+///   - the low 4 bits of the values: byte g * 64 + row * 4 + j has column 8g + j below and column 8g + 4 + j above;
+///   - one plane of 64 bytes for each bit above the low four. With b such bits, plane p serves the groups g of
+///     p * 4/b to (p + 1) * 4/b: bits b * i upwards of byte row * 4 + j belong to column 8g + 4 + j, and those b * i
+///     + 4 upwards to column 8g + j, where i counts the plane's groups;
+///     (Q8_0 has whole bytes instead: byte g * 64 + row * 4 + j is column 4g + j;)
+///   - the unit's own scales and minima: 16 f16 each, or for the two-level types 16 bytes each (Q4_K, Q5_K: scales and
+///     minima, unsigned; Q6_K: signed scales of the first and of the last 16 columns).
+/// After its units a two-level block has the 16 f16 that scale the scales, then those that scale the minima.
+enum class Form { q4_0, q4_1, q5_0, q5_1, q8_0, q4_K, q5_K, q6_K };
+
+inline constexpr int kForms = 8;
+
+/// Scales of scales, as in the source.
+constexpr bool two_level(Form f) { return f == Form::q4_K || f == Form::q5_K || f == Form::q6_K; }
+
+constexpr bool has_minima(Form f) { return f == Form::q4_1 || f == Form::q5_1 || f == Form::q4_K || f == Form::q5_K; }
+
+/// Bits of a value above the low four that stand in planes.
+constexpr int high_bits(Form f) {
+    return f == Form::q6_K ? 2 : f == Form::q5_0 || f == Form::q5_1 || f == Form::q5_K ? 1 : 0;
+}
+
+/// What a stored value is above the source's signed one.
+constexpr int value_offset(Form f) { return f == Form::q4_0 ? 8 : f == Form::q5_0 ? 16 : f == Form::q6_K ? 32 : 0; }
+
+constexpr int units_per_block(Form f) { return two_level(f) ? 8 : 1; }
+
+constexpr std::size_t low_bytes(Form f) { return kTileRows * (f == Form::q8_0 ? 32 : 16); }
+
+/// Bytes of a unit's values; its scales follow.
+constexpr std::size_t value_bytes(Form f) { return low_bytes(f) + kTileRows * 4 * high_bits(f); }
+
+constexpr std::size_t kHalfs = kTileRows * 2;  ///< bytes of one f16 a row
+
+constexpr std::size_t unit_bytes(Form f) {
+    return value_bytes(f) + (two_level(f) || !has_minima(f) ? kHalfs : 2 * kHalfs);
+}
+
+/// Bytes of the f16 after a two-level block's units.
+constexpr std::size_t shared_bytes(Form f) { return two_level(f) ? (has_minima(f) ? 2 * kHalfs : kHalfs) : 0; }
+
+constexpr std::size_t block_bytes(Form f) { return units_per_block(f) * unit_bytes(f) + shared_bytes(f); }
+
+}  // namespace bastion::kernels

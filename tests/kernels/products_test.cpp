@@ -1,0 +1,73 @@
+// What every family of kernels promises: the product by definition, and a row's result that depends on nothing but
+// that row.
+#include "products.h"
+
+namespace bastion::kernels {
+namespace {
+
+class Products : public testing::TestWithParam<Shape> {
+ protected:
+    void SetUp() override {
+        if (!packed_kernels_available()) GTEST_SKIP() << "this processor has no AVX2 kernels";
+    }
+
+    /// [count][k], with a stretch of zeros now and then: a block without scale.
+    static std::vector<float> activations(int count, unsigned seed) {
+        const std::int64_t k = GetParam().k;
+        std::vector<float> x = normal_numbers(static_cast<std::size_t>(count * k), 3.0f, seed);
+        for (int c = 3; c < count; c += 5) std::fill_n(x.begin() + c * k, std::min<std::int64_t>(k, 32), 0.0f);
+        return x;
+    }
+};
+
+TEST_P(Products, EqualTheReferenceInDoublePrecision) {
+    const Matrix matrix = Matrix::quantised(GetParam(), 1);
+    Product product(matrix, 2);
+    const auto x = activations(7, 2);
+    // What is left beside exact integers is a few roundings of f32 for each 32 columns.
+    expect_products(matrix, product, x, product(x), 2e-6, "random weights");
+}
+
+TEST_P(Products, GiveTheSameBitsAloneAndInAnyCompany) {
+    constexpr int kMost = 40;
+    const auto [type, k, m] = GetParam();
+    const Matrix matrix = Matrix::quantised(GetParam(), 3);
+    const auto x = activations(kMost, 4);
+    Product one(matrix, 1), two(matrix, 2), three(matrix, 3), four(matrix, 4);
+    std::vector<float> alone;
+    for (int c = 0; c < kMost; ++c) {
+        const auto row = one(x.data() + c * k, 1);
+        alone.insert(alone.end(), row.begin(), row.end());
+    }
+    for (int count = 1; count <= kMost; ++count) {
+        for (Product* threads : {&one, &two, &three, &four}) {
+            if (count % 8 > 4 && threads != &one) continue;
+            const auto together = (*threads)(x.data(), count);
+            ASSERT_EQ(std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)), 0)
+                << count << " rows";
+        }
+    }
+    // From another place in the pass.
+    const auto shifted = two(x.data() + 3 * k, 9);
+    EXPECT_EQ(std::memcmp(shifted.data(), alone.data() + 3 * m, shifted.size() * sizeof(float)), 0);
+}
+
+std::vector<Shape> shapes() {
+    std::vector<Shape> all;
+    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0}) {
+        all.insert(all.end(), {{type, 32, 1}, {type, 96, 17}, {type, 576, 192}, {type, 1536, 33}});
+    }
+    for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
+        all.insert(all.end(), {{type, 256, 1}, {type, 512, 192}, {type, 1536, 33}});
+    }
+    for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16}) {  // rows of any length, and of several pieces
+        all.insert(all.end(), {{type, 1, 1}, {type, 13, 19}, {type, 576, 200}, {type, 2095, 33}});
+    }
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Products, testing::ValuesIn(shapes()),
+                         [](const auto& shape) { return name_of(shape.param); });
+
+}  // namespace
+}  // namespace bastion::kernels

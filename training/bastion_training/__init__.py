@@ -1,0 +1,1 @@
+"""Trains DFlash drafters for BASTION: answers, features, train, evaluate, export (training/README.md)."""
