@@ -48,7 +48,7 @@ std::size_t PackedMatrix::bytes_of(ggml_type type, std::int64_t k, std::int64_t 
 PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool)
     : form_(*form_of(w->type)),
       k_(w->ne[0]),
-      m_(w->ne[1]),
+      m_(w->ne[1] * w->ne[2]),
       bytes_(bytes_of(w->type, k_, m_)),
       data_(static_cast<std::uint8_t*>(::operator new[](bytes_, std::align_val_t{kLine}))),
       pool_(pool) {

@@ -26,7 +26,8 @@ class PackedMatrix {
     /// Bytes that a matrix [k, m] takes. REQUIRES supports(type).
     static std::size_t bytes_of(ggml_type type, std::int64_t k, std::int64_t m);
 
-    /// Packs `w` [k, m] (host memory, contiguous). REQUIRES supports(w->type).
+    /// Packs `w` [k, m], or [k, m, experts] as one matrix of m x experts rows (host memory, contiguous).
+    /// REQUIRES supports(w->type).
     PackedMatrix(const ggml_tensor* w, ThreadPool& pool);
 
     std::int64_t columns() const { return k_; }  ///< k
@@ -70,5 +71,11 @@ ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tenso
 
 /// w [k, m] times rows from `quantize_for_packed` -> f32 [m, n]. `w` must outlive the graph.
 ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized);
+
+/// The same by experts: w holds experts of `expert_rows` (a multiple of kTileRows) rows each, one after the other;
+/// chosen i32 [used, n]; rows for n rows (every expert of a row reads the same) or for used * n (each its own)
+/// -> f32 [expert_rows, used, n].
+ggml_tensor* multiply_experts_packed(ggml_context* ctx, const PackedMatrix& w, std::int64_t expert_rows,
+                                     ggml_tensor* quantized, ggml_tensor* chosen);
 
 }  // namespace bastion::kernels

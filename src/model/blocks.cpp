@@ -39,6 +39,11 @@ ggml_tensor* Activations::quantized_for(ggml_tensor* w) {
     return quantized_;
 }
 
+ggml_tensor* Activations::packed_rows() {
+    if (!quantized_for_packed_) quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
+    return quantized_for_packed_;
+}
+
 ggml_tensor* Activations::times(const Matrix& w) {
     if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, x_);
     if (!w.packed) {
@@ -47,11 +52,13 @@ ggml_tensor* Activations::times(const Matrix& w) {
         }
         return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
     }
-    if (!quantized_for_packed_) quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
-    return kernels::multiply_packed(ctx_, *w.packed, quantized_for_packed_);
+    return kernels::multiply_packed(ctx_, *w.packed, packed_rows());
 }
 
 ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
+    if (w.packed) {
+        return kernels::multiply_experts_packed(ctx_, *w.packed, w.tensor->ne[1], packed_rows(), chosen);
+    }
     if (device_.exact()) {
         return kernels::multiply_experts(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor), chosen);
     }

@@ -98,6 +98,7 @@ class Activations {
  private:
     ggml_tensor* rows() const { return ggml_reshape_2d(ctx_, x_, x_->ne[0], ggml_nrows(x_)); }
     ggml_tensor* quantized_for(ggml_tensor* w);
+    ggml_tensor* packed_rows();
 
     ggml_context* ctx_;
     const Device& device_;

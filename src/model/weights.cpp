@@ -15,7 +15,8 @@ ggml_tensor* declare(ggml_context* ctx, const TensorInfo& info) {
 /// Matrices that products read. Embeddings are only looked up where the file has a head of its own.
 bool is_packed(const GgufFile& file, const TensorInfo& info) {
     const bool lookup_only = info.name == "token_embd.weight" && file.find("output.weight") != nullptr;
-    return info.ne[1] > 1 && info.ne[2] == 1 && !lookup_only && kernels::PackedMatrix::supports(info.type);
+    const bool whole_tiles = info.ne[2] == 1 || info.ne[1] % kernels::kTileRows == 0;  // an expert begins with a tile
+    return info.ne[1] > 1 && whole_tiles && !lookup_only && kernels::PackedMatrix::supports(info.type);
 }
 
 }  // namespace
@@ -24,7 +25,7 @@ std::size_t Weights::packed_bytes(const GgufFile& file, const Device& device) {
     std::size_t bytes = 0;
     for (const TensorInfo& info : file.tensors()) {
         if (device.packs() && is_packed(file, info)) {
-            bytes += kernels::PackedMatrix::bytes_of(info.type, info.ne[0], info.ne[1]);
+            bytes += kernels::PackedMatrix::bytes_of(info.type, info.ne[0], info.ne[1] * info.ne[2]);
         }
     }
     return bytes;

@@ -236,6 +236,18 @@ TEST(KQuants, TreesAreBitwiseChains) {
     }
 }
 
+TEST(Experts, PackedTreesAreBitwiseChains) {
+    if (!available(Kernels::packed)) GTEST_SKIP() << "no packed kernels here";
+    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0}) {
+        const std::string name = ggml_type_name(type);
+        TargetRig rig(GgufEdit(model_path("tiny-qwen3moe")).convert(type).write("experts-" + name + ".gguf"),
+                      {.kernels = Kernels::packed});
+        rig.prefill(random_tokens(30, 320, 45));
+        const Rows rows = at(random_tree(30, 320, 5, 46), 30);
+        expect_same_bits(rig.pass(rows), rig.one_by_one(rows), name);
+    }
+}
+
 TEST(LongContext, TreesAreBitwiseChainsAcrossBlockBoundaries) {
     // Attention may cut the context into blocks at fixed positions: start on both sides of likely ones.
     for (const Kernels kernels : {Kernels::generic, Kernels::packed}) {

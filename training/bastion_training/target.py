@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+import gguf
 import torch
 import torch.nn.functional as F
 
 from .errors import UserError
 
+# The file's tensor name -> transformers' parameter name, within a layer.
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+MODEL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def parameter_name(tensor: str) -> str | None:
+    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`; None: not a parameter."""
+    parts = tensor.removesuffix(".weight").split(".")
+    if parts[0] == "blk" and len(parts) == 3 and parts[2] in LAYER_NAMES:
+        return f"model.layers.{parts[1]}.{LAYER_NAMES[parts[2]]}.weight"
+    return f"{MODEL_NAMES[parts[0]]}.weight" if len(parts) == 1 and parts[0] in MODEL_NAMES else None
+
+
+def unpermuted(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Llama files keep the rows of query and key so that rotated pairs are neighbours; transformers rotates halves."""
+    return rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
+
 
 class Target:
-    """A Llama- or Qwen3-family causal language model, frozen.
+    """A Llama or Qwen3 causal language model, frozen.
 
     Weights are dequantised from the GGUF file, so that the features are those of the file BASTION runs.
     """
@@ -20,17 +41,67 @@ class Target:
     def __init__(self, path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         if not path.is_file():
             raise UserError(f"{path}: no such file (the target's GGUF)")
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        from transformers import AutoModelForCausalLM  # slow to import
-
         try:
-            model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=dtype)
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{path}: cannot be read as a target: {error}") from None
+            reader = gguf.GGUFReader(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read as GGUF: {error}") from None
+        self.config, model_class = self._read_config(path, reader)
+        state, factors = {}, None
+        for tensor in reader.tensors:
+            values = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy())
+            name = parameter_name(tensor.name)
+            if tensor.name == "rope_freqs.weight":
+                factors = values
+            elif name is None:
+                raise UserError(f"{path}: tensor {tensor.name} is not supported")
+            else:
+                if self.config.model_type == "llama" and ("q_proj" in name or "k_proj" in name):
+                    c = self.config
+                    values = unpermuted(values, c.num_attention_heads if "q_proj" in name else c.num_key_value_heads)
+                state[name] = values.to(dtype)
+        state.setdefault("lm_head.weight", state.get("model.embed_tokens.weight"))
+        with torch.device("meta"):
+            model = model_class(self.config)
+        try:
+            model.load_state_dict(state, assign=True)
+        except RuntimeError as error:
+            raise UserError(f"{path}: its tensors do not fit its keys: {' '.join(str(error).split())[:300]}") from None
+        rotary = model.model.rotary_emb = type(model.model.rotary_emb)(self.config)
+        if factors is not None:
+            rotary.inv_freq = rotary.inv_freq / factors
         self.model = model.to(device).eval().requires_grad_(False)
-        self.config = model.config
-        if self.config.model_type not in ("llama", "qwen3", "qwen3_moe"):
-            raise UserError(f"{path}: target architecture '{self.config.model_type}' is not supported")
+
+    @staticmethod
+    def _read_config(path: Path, reader: gguf.GGUFReader):
+        from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM  # slow to import
+
+        kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+
+        def key(name: str, default=None):
+            field = reader.get_field(name)
+            if field is None and default is None:
+                raise UserError(f"{path}: key '{name}' is missing")
+            return default if field is None else field.contents()
+
+        arch = key("general.architecture")
+        if arch not in kinds:
+            raise UserError(f"{path}: architecture '{arch}' is not supported as a target of training, "
+                            f"expected {' or '.join(kinds)}")
+        for scaling in ("rope.scaling.type", "rope.scaling.factor"):
+            if key(f"{arch}.{scaling}", "none") not in ("none", 1.0):
+                raise UserError(f"{path}: key '{arch}.{scaling}' is not supported")
+        hidden, heads = key(f"{arch}.embedding_length"), key(f"{arch}.attention.head_count")
+        config_class, model_class = kinds[arch]
+        names = {t.name for t in reader.tensors}
+        return config_class(
+            vocab_size=len(key("tokenizer.ggml.tokens")), hidden_size=hidden,
+            intermediate_size=key(f"{arch}.feed_forward_length"), num_hidden_layers=key(f"{arch}.block_count"),
+            num_attention_heads=heads, num_key_value_heads=key(f"{arch}.attention.head_count_kv", heads),
+            head_dim=key(f"{arch}.attention.key_length", hidden // heads),
+            rms_norm_eps=key(f"{arch}.attention.layer_norm_rms_epsilon"),
+            max_position_embeddings=key(f"{arch}.context_length"),
+            rope_parameters={"rope_type": "default", "rope_theta": key(f"{arch}.rope.freq_base", 10000.0)},
+            tie_word_embeddings="output.weight" not in names), model_class
 
     @property
     def device(self) -> torch.device:
@@ -47,7 +118,7 @@ class Target:
         return self.model.get_output_embeddings().weight
 
     def default_taps(self, count: int = 5) -> list[int]:
-        """Indices as `dflash.target_layers` counts: i is the input of layer i. Evenly from the second layer to the last."""
+        """As `dflash.target_layers` counts (i is the input of layer i): evenly from the second layer to the last."""
         last = self.config.num_hidden_layers - 1
         first = min(2, last)
         return sorted({first + round(i * (last - first) / max(count - 1, 1)) for i in range(count)})
