@@ -116,7 +116,7 @@ void declare_plan_inputs(Flags& flags, PlanInputs& o) {
         });
     };
     const auto named = [&flags](const char* flag, const std::string& help, std::string& field,
-                                std::vector<std::string> known) {
+                                const std::vector<std::string>& known) {
         flags.custom(flag, "NAME", help.c_str(), "", [flag, &field, known](const std::string& text) -> Status {
             if (std::find(known.begin(), known.end(), text) == known.end()) return unknown(flag, text, known);
             field = text;
