@@ -20,12 +20,10 @@ double log_sigmoid(double x) { return x >= 0 ? -std::log1p(std::exp(-x)) : x - s
 
 }  // namespace
 
-const ConfidenceCorrection::Line& ConfidenceCorrection::line(int depth) const {
-    return lines_[std::clamp(depth, 1, kDepths) - 1];
-}
+int ConfidenceCorrection::index(int depth) { return std::clamp(depth, 1, kDepths) - 1; }
 
 void ConfidenceCorrection::observe(const Lattice& lattice, int depth, Token drawn) {
-    Line& l = lines_[std::clamp(depth, 1, kDepths) - 1];
+    Line& l = lines_[index(depth)];
     for (int rank = 0; rank < lattice.width; ++rank) {
         const double logprob = lattice.logprob(depth - 1, rank);
         if (!std::isfinite(logprob)) continue;
@@ -44,7 +42,7 @@ void ConfidenceCorrection::observe(const Lattice& lattice, int depth, Token draw
 
 double ConfidenceCorrection::corrected(int depth, double logprob) const {
     if (!std::isfinite(logprob)) return logprob;
-    const Line& l = line(depth);
+    const Line& l = lines_[index(depth)];
     if (l.offset_weight == 0.0) return logprob;  // nothing seen yet: exactly the drafter's own
     return log_sigmoid(l.offset + l.slope * logit(logprob));
 }
@@ -58,7 +56,7 @@ std::vector<double> ConfidenceCorrection::corrected(const Lattice& lattice) cons
             out.push_back(corrected(row + 1, lattice.logprob(row, rank)));
             if (std::isfinite(out.back())) sum += std::exp(out.back());
         }
-        if (line(row + 1).offset_weight > 0.0 && sum > 1.0) {
+        if (lines_[index(row + 1)].offset_weight > 0.0 && sum > 1.0) {
             for (int rank = 0; rank < lattice.width; ++rank) out[out.size() - 1 - rank] -= std::log(sum);
         }
     }

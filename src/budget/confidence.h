@@ -37,7 +37,7 @@ class ConfidenceCorrection {
     };
     static constexpr int kDepths = 16;  ///< deeper positions share the last line
 
-    const Line& line(int depth) const;
+    static int index(int depth);
 
     std::array<Line, kDepths> lines_;
 };

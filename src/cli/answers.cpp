@@ -10,6 +10,7 @@
 #include "cli/common.h"
 #include "cli/files.h"
 #include "cli/interrupt.h"
+#include "cli/text.h"
 #include "model/config.h"
 
 namespace bastion::cli {
@@ -67,20 +68,10 @@ void settle_engine(const Flags& flags, AnswersFlags& o, std::size_t sessions) {
 /// "1:02:03" or "2:03".
 std::string clock_text(double seconds) {
     const long s = static_cast<long>(seconds);
-    char buffer[40];
-    if (s >= 3600) {
-        std::snprintf(buffer, sizeof buffer, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    } else {
-        std::snprintf(buffer, sizeof buffer, "%ld:%02ld", s / 60, s % 60);
-    }
-    return buffer;
+    return s >= 3600 ? format("%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60) : format("%ld:%02ld", s / 60, s % 60);
 }
 
-std::string rate_text(double tokens_per_s) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, "%.1f tokens/s", tokens_per_s);
-    return buffer;
-}
+std::string rate_text(double tokens_per_s) { return format("%.1f tokens/s", tokens_per_s); }
 
 /// Answers prompts, as many at once as there are seats. A seat whose answer is finished takes the next prompt and
 /// keeps what its cache shares with it.
@@ -142,7 +133,7 @@ class Batch {
     }
 
     Status begin(Seat& seat, const BenchPrompt& prompt) {
-        auto tokens = encode(prompt.turns.front());
+        auto tokens = encode_messages(engine_, o_.prompt, opening(o_.prompt, prompt.turns.front()));
         if (!tokens.ok()) return Error{tokens.error().kind, where(prompt) + ": " + tokens.error().message};
         if (tokens->size() >= static_cast<std::size_t>(engine_.info().ctx)) {
             skip(prompt, tokens->size());
@@ -155,14 +146,6 @@ class Batch {
         seat.prompt = &prompt;
         seat.text.clear();
         return {};
-    }
-
-    Result<std::vector<Token>> encode(const std::string& text) const {
-        if (o_.prompt.raw) return encode_raw(engine_, text);
-        std::vector<ChatMessage> messages;
-        if (!o_.prompt.system.empty()) messages.push_back({"system", o_.prompt.system});
-        messages.push_back({"user", text});
-        return encode_chat(engine_, messages, !o_.prompt.no_think);
     }
 
     /// The id as JSON writes it, so that no character of it can break the line.

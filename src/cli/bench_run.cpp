@@ -53,19 +53,6 @@ class EngineAnswerer : public Answerer {
     std::unique_ptr<Session> session_;
 };
 
-Result<std::vector<Token>> encode_turns(const Engine& engine, const std::vector<ChatMessage>& messages,
-                                        const PromptOptions& options) {
-    if (options.raw) return encode_raw(engine, messages.back().content);
-    return encode_chat(engine, messages, !options.no_think);
-}
-
-std::vector<ChatMessage> opening(const BenchPrompt& prompt, const PromptOptions& options) {
-    std::vector<ChatMessage> messages;
-    if (!options.system.empty()) messages.push_back({"system", options.system});
-    messages.push_back({"user", prompt.turns.front()});
-    return messages;
-}
-
 std::string where(const BenchPrompt& prompt) {
     return "prompt '" + prompt.id + "' (line " + std::to_string(prompt.line) + ")";
 }
@@ -96,7 +83,7 @@ Result<std::vector<Token>> first_turn(const Engine& engine, const BenchPrompt& p
     if (options.raw && prompt.turns.size() > 1) {
         return bad_input(where(prompt) + " has several turns, which need the chat template that --raw leaves out");
     }
-    auto tokens = encode_turns(engine, opening(prompt, options), options);
+    auto tokens = encode_messages(engine, options, opening(options, prompt.turns.front()));
     if (!tokens.ok()) return Error{tokens.error().kind, where(prompt) + ": " + tokens.error().message};
     if (static_cast<int>(tokens->size()) >= engine.info().ctx) {
         return bad_input(where(prompt) + " has " + std::to_string(tokens->size()) + " tokens and the context holds " +
@@ -108,7 +95,7 @@ Result<std::vector<Token>> first_turn(const Engine& engine, const BenchPrompt& p
 Result<BenchRun> run_prompt(const Engine& engine, Answerer& answerer, const BenchPrompt& prompt,
                             const PromptOptions& options) {
     BASTION_CHECK(answerer.restart());
-    std::vector<ChatMessage> messages = opening(prompt, options);
+    std::vector<ChatMessage> messages = opening(options, prompt.turns.front());
     BASTION_ASSIGN(std::vector<Token> tokens, first_turn(engine, prompt, options));
     BenchRun total;
     for (std::size_t turn = 0;; ++turn) {
@@ -117,7 +104,7 @@ Result<BenchRun> run_prompt(const Engine& engine, Answerer& answerer, const Benc
         if (total.interrupted || interrupt::requested() || turn + 1 == prompt.turns.size()) break;
         messages.push_back({"assistant", answer.texts.front()});
         messages.push_back({"user", prompt.turns[turn + 1]});
-        BASTION_ASSIGN(tokens, encode_turns(engine, messages, options));
+        BASTION_ASSIGN(tokens, encode_messages(engine, options, messages));
         if (static_cast<int>(tokens.size()) >= engine.info().ctx) {
             total.cut_short = true;
             break;

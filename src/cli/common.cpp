@@ -150,6 +150,19 @@ Result<std::vector<Token>> encode_raw(const Engine& engine, const std::string& t
     return tokens;
 }
 
+std::vector<ChatMessage> opening(const PromptOptions& options, const std::string& text) {
+    std::vector<ChatMessage> messages;
+    if (!options.system.empty()) messages.push_back({"system", options.system});
+    messages.push_back({"user", text});
+    return messages;
+}
+
+Result<std::vector<Token>> encode_messages(const Engine& engine, const PromptOptions& options,
+                                           const std::vector<ChatMessage>& messages) {
+    if (options.raw) return encode_raw(engine, messages.back().content);
+    return encode_chat(engine, messages, !options.no_think);
+}
+
 Status run_answer(Engine& engine, Session& session, ProgressLine& progress,
                   const std::function<bool(std::string_view)>& on_text) {
     Session* const one[] = {&session};

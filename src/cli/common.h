@@ -49,6 +49,13 @@ Result<std::vector<Token>> encode_chat(const Engine& engine, const std::vector<C
 /// An empty prompt is the BOS alone, and refused if the model has none.
 Result<std::vector<Token>> encode_raw(const Engine& engine, const std::string& text);
 
+/// How a conversation begins: the system message, if there is one, and what the user says.
+std::vector<ChatMessage> opening(const PromptOptions& options, const std::string& text);
+
+/// The conversation as tokens; with `raw` the text of its last message alone.
+Result<std::vector<Token>> encode_messages(const Engine& engine, const PromptOptions& options,
+                                           const std::vector<ChatMessage>& messages);
+
 /// Runs the answer begun in `session` to its end, or until a signal interrupts it. `on_text` gets each chunk of text;
 /// when it returns false the answer is interrupted too.
 Status run_answer(Engine& engine, Session& session, ProgressLine& progress,

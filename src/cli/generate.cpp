@@ -50,14 +50,6 @@ Result<std::string> read_prompt(const Flags& flags, const GenerateFlags& o) {
     return text;
 }
 
-Result<std::vector<Token>> encode_prompt(const Engine& engine, const PromptOptions& options, const std::string& text) {
-    if (options.raw) return encode_raw(engine, text);
-    std::vector<ChatMessage> messages;
-    if (!options.system.empty()) messages.push_back({"system", options.system});
-    messages.push_back({"user", text});
-    return encode_chat(engine, messages, !options.no_think);
-}
-
 /// A trace file that collects cycles; an error shows when it is closed.
 class TraceFile {
  public:
@@ -137,7 +129,7 @@ Result<int> generate_command(const Args& args) {
     ProgressLine progress;
     BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));
     BASTION_CHECK(engine->check(o.generate));
-    BASTION_ASSIGN(std::vector<Token> tokens, encode_prompt(*engine, o.prompt, text));
+    BASTION_ASSIGN(std::vector<Token> tokens, encode_messages(*engine, o.prompt, opening(o.prompt, text)));
     return answer(o, *engine, std::move(tokens), progress);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/text.h"
 #include "cli/words.h"
 #include "model/device.h"
 #include "model/kv.h"
@@ -57,11 +58,7 @@ std::string numbers(const std::vector<int>& values) {
 
 /// "label      text\n", the text made safe for a terminal.
 std::string row(const std::string& label, const std::string& text) {
-    std::string safe = sanitize_utf8(text);
-    for (char& c : safe) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-    }
-    return "  " + label + std::string(label.size() < 12 ? 12 - label.size() : 1, ' ') + safe + "\n";
+    return "  " + label + std::string(label.size() < 12 ? 12 - label.size() : 1, ' ') + one_line(text) + "\n";
 }
 
 std::string drafter_text(const ModelConfig& config) {

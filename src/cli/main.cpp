@@ -10,8 +10,8 @@
 #include "cli/common.h"
 #include "cli/files.h"
 #include "cli/interrupt.h"
+#include "cli/text.h"
 #include "cli/version.h"
-#include "text/stream.h"
 #include "text/tokenizer.h"
 
 namespace bastion::cli {
@@ -81,11 +81,7 @@ Result<int> dispatch(Args args) {
 
 int report(const Error& error) {
     // One line whatever a file name or flag contains: control characters would break it or write to the terminal.
-    std::string message = sanitize_utf8(error.message);
-    for (char& c : message) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-    }
-    std::fprintf(stderr, "bastion: error: %s\n", message.c_str());
+    std::fprintf(stderr, "bastion: error: %s\n", one_line(error.message).c_str());
     return error.kind == ErrorKind::bad_input ? kExitUsage : kExitRuntime;
 }
 

@@ -1,10 +1,10 @@
 #include "cli/plan_inputs.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "bastion/engine.h"
+#include "cli/text.h"
 #include "cli/words.h"
 #include "engine/calibrate.h"
 #include "model/config.h"
@@ -51,7 +51,7 @@ Result<TargetFile> open_target(const std::string& path) {
 DraftShape draft_shape(const GgufFile& file, const ModelConfig& config, const ModelShape& target) {
     DraftShape draft;
     draft.pass = model_shape(file, config, GGML_TYPE_F16);
-    if (config.draft_vocab > 0) draft.pass.vocab = config.draft_vocab;
+    draft.pass.vocab = config.head_rows();
     if (!config.own_embeddings) draft.pass.embed_weight_bytes = target.embed_weight_bytes;
     if (!config.own_head) {
         draft.pass.head_weight_bytes = config.own_embeddings ? draft.pass.embed_weight_bytes : target.head_weight_bytes;
@@ -110,9 +110,8 @@ void declare_plan_inputs(Flags& flags, PlanInputs& o) {
                                     double low, double high) {
         flags.custom(name, placeholder, help, "", [name, &field, low, high](const std::string& text) -> Status {
             if (parse_number(text, field) && field >= low && field <= high) return {};
-            char range[80];
-            std::snprintf(range, sizeof range, "from %g to %g", low, high);
-            return bad_input(std::string("--") + name + ": expected a number " + range + ", got '" + text + "'");
+            return bad_input(std::string("--") + name + ": expected a number " + format("from %g to %g", low, high) +
+                             ", got '" + text + "'");
         });
     };
     const auto named = [&flags](const char* flag, const std::string& help, std::string& field,

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "cli/text.h"
 #include "cli/words.h"
-#include "text/stream.h"
 
 namespace bastion::cli {
 
@@ -18,24 +16,6 @@ using Json = nlohmann::ordered_json;
 
 /// How far a prediction may be off to count as good.
 constexpr double kWanted = 0.10;
-
-std::string format(const char* pattern, ...) {
-    char buffer[512];
-    va_list arguments;
-    va_start(arguments, pattern);
-    std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
-    va_end(arguments);
-    return buffer;
-}
-
-/// Text from files and flags, made safe for a terminal.
-std::string safe(const std::string& text) {
-    std::string result = sanitize_utf8(text);
-    for (char& c : result) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-    }
-    return result;
-}
 
 /// Six digits that count: a planned time may be a microsecond or an hour.
 double rounded(double value) { return std::strtod(format("%.6g", value).c_str(), nullptr); }
@@ -64,16 +44,16 @@ std::vector<int> concurrencies(const PlanReport& report) {
 std::string heading(const PlanReport& report) {
     const ModelShape& t = report.models.target;
     const DraftShape& d = report.models.draft;
-    std::string out = "device   " + safe(report.device.name);
+    std::string out = "device   " + one_line(report.device.name);
     out += format(": %.6g TFLOP/s, %.6g GB/s\ntarget   ", report.device.peak.flops_per_s / 1e12,
                   report.device.peak.bytes_per_s / 1e9);
-    out += safe(report.models.target_name);
+    out += one_line(report.models.target_name);
     out += format(": %d layers of width %d, %.3g bytes a weight", t.layers, t.hidden, t.ffn_weight_bytes);
     if (t.experts > 0) out += format(", %d of %d experts", t.experts_used, t.experts);
-    out += "\ndrafter  " + safe(report.models.drafter_name);
+    out += "\ndrafter  " + one_line(report.models.drafter_name);
     out += format(": %d layers, block %d\n", d.pass.layers, d.block);
     if (report.recorded) {
-        out += "guesses  " + safe(report.trace);
+        out += "guesses  " + one_line(report.trace);
         out += format(": %d drafted cycles, trees of %d to %d nodes\n", report.recorded->cycles,
                       report.recorded->smallest, report.recorded->largest);
     } else {
@@ -154,7 +134,7 @@ Json point_json(const PlanReport& report, std::size_t index) {
 
 Json acceptance_json(const PlanReport& report) {
     if (report.recorded) {
-        return {{"trace", safe(report.trace)},
+        return {{"trace", one_line(report.trace)},
                 {"cycles", report.recorded->cycles},
                 {"smallest", report.recorded->smallest},
                 {"largest", report.recorded->largest},
@@ -202,10 +182,10 @@ std::string plan_text(const PlanReport& report) {
 std::string plan_json(const PlanReport& report) {
     const ModelShape& t = report.models.target;
     Json json;
-    json["device"] = {{"name", safe(report.device.name)},
+    json["device"] = {{"name", one_line(report.device.name)},
                       {"peak_tflops", rounded(report.device.peak.flops_per_s / 1e12)},
                       {"bandwidth_gbs", rounded(report.device.peak.bytes_per_s / 1e9)}};
-    json["target"] = {{"name", safe(report.models.target_name)},
+    json["target"] = {{"name", one_line(report.models.target_name)},
                       {"layers", t.layers},
                       {"hidden", t.hidden},
                       {"experts", t.experts},
@@ -215,7 +195,7 @@ std::string plan_json(const PlanReport& report) {
                        {{"attention", rounded(t.attn_weight_bytes)},
                         {"ffn", rounded(t.ffn_weight_bytes)},
                         {"head", rounded(t.head_weight_bytes)}}}};
-    json["drafter"] = {{"name", safe(report.models.drafter_name)},
+    json["drafter"] = {{"name", one_line(report.models.drafter_name)},
                        {"layers", report.models.draft.pass.layers},
                        {"block", report.models.draft.block}};
     json["acceptance"] = acceptance_json(report);

@@ -1,10 +1,9 @@
 #include "cli/stats_json.h"
 
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/text.h"
 #include "cli/words.h"
 #include "text/stream.h"
 
@@ -16,15 +15,6 @@ using Json = nlohmann::ordered_json;
 
 /// Six decimals are finer than any clock here, and keep the lines readable.
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
-
-std::string format(const char* pattern, ...) {
-    char buffer[512];
-    va_list arguments;
-    va_start(arguments, pattern);
-    std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
-    va_end(arguments);
-    return buffer;
-}
 
 std::string budget_text(int budget) { return budget == 0 ? "auto" : std::to_string(budget); }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/attention_avx2.h"
+#include "kernels/custom_op.h"
 #include "kernels/row_converter.h"
 
 namespace bastion::kernels {
@@ -116,8 +117,8 @@ void attend_portable(const AttentionPlan& plan, const ggml_tensor* q, const ggml
 }
 
 /// Cuts the pass into tasks of rows that begin at the same cell: large enough to share conversions, small enough that
-/// every thread has a few. Where there are few rows, `by_segment` says that contexts were cut too.
-std::vector<AttentionTask> cut(const AttentionPlan& plan, bool& by_segment) {
+/// every thread has a few. Where there are few rows, long contexts are cut too.
+std::vector<AttentionTask> cut(const AttentionPlan& plan) {
     const int rows = static_cast<int>(plan.rows.size());
     const int wanted = 3 * plan.pool->threads();
     std::vector<AttentionTask> tasks;
@@ -136,8 +137,7 @@ std::vector<AttentionTask> cut(const AttentionPlan& plan, bool& by_segment) {
         }
         first = last;
     }
-    by_segment = std::cmp_less(tasks.size(), wanted);
-    if (!by_segment) return tasks;
+    if (std::cmp_greater_equal(tasks.size(), wanted)) return tasks;
     const int parts = (wanted + static_cast<int>(tasks.size()) - 1) / static_cast<int>(tasks.size());
     std::vector<AttentionTask> cut_tasks;
     for (const AttentionTask& task : tasks) {
@@ -153,14 +153,15 @@ std::vector<AttentionTask> cut(const AttentionPlan& plan, bool& by_segment) {
 
 void attend_vectorised(const AttentionPlan& plan, const ggml_tensor* q, const ggml_tensor* keys,
                        const ggml_tensor* values, ggml_tensor* dst) {
+    const std::vector<AttentionTask> tasks = cut(plan);
+    int segments = 0;
     bool by_segment = false;
-    const std::vector<AttentionTask> tasks = cut(plan, by_segment);
-    std::optional<SegmentResults> results;
-    if (by_segment) {
-        int segments = 0;
-        for (const AttentionTask& task : tasks) segments = std::max(segments, task.last_segment);
-        results.emplace(plan, segments);
+    for (const AttentionTask& task : tasks) {
+        segments = std::max(segments, task.last_segment);
+        by_segment = by_segment || task.first_segment > 0;
     }
+    std::optional<SegmentResults> results;
+    if (by_segment) results.emplace(plan, segments);
     plan.pool->run(static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             attend_avx2(plan, tasks[i], q, keys, values, results ? &*results : nullptr, dst);
@@ -184,9 +185,7 @@ void attend_op(ggml_tensor* dst, int, int, void* userdata) {
 
 ggml_tensor* attend(ggml_context* ctx, ggml_tensor* q, ggml_tensor* keys, ggml_tensor* values,
                     const AttentionPlan* plan) {
-    ggml_tensor* sources[] = {q, keys, values};
-    return ggml_custom_4d(ctx, GGML_TYPE_F32, q->ne[0] * q->ne[1], q->ne[2], 1, 1, sources, 3, attend_op, 1,
-                          const_cast<AttentionPlan*>(plan));
+    return custom_op(ctx, GGML_TYPE_F32, {q->ne[0] * q->ne[1], q->ne[2]}, {q, keys, values}, attend_op, plan);
 }
 
 }  // namespace bastion::kernels

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/avx2.h"
-#include "kernels/packed_avx2.h"
 
 namespace bastion::kernels {
 namespace {
@@ -90,13 +89,6 @@ static_assert(kSegmentPlaces % kBlock == 0);
 // the hardware's prefetching to find the stride.
 constexpr std::int64_t kPrefetchCells = 64;
 
-template <ggml_type T>
-BASTION_AVX2_INLINE __m256 load8(const char* p) {
-    const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    if constexpr (T == GGML_TYPE_F16) return _mm256_cvtph_ps(raw);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));  // bf16: the upper half of f32
-}
-
 /// Rows become columns.
 BASTION_AVX2_INLINE void transpose(__m256 (&r)[kGroup]) {
     __m256 t[kGroup];
@@ -126,7 +118,7 @@ struct Block {
 
 /// Converts the places [from, to) of a row, from a multiple of kGroup, that begin a block at place `first`. Places up
 /// to the next multiple of kGroup beyond `to` repeat the last one.
-template <ggml_type T>
+template <Half H>
 BASTION_AVX2 void convert(const AttentionPlan& plan, const AttentionRow& row, std::int64_t first, int from, int to,
                           const char* keys, std::size_t key_stride, const char* values, std::size_t value_stride,
                           Block& block) {
@@ -143,14 +135,14 @@ BASTION_AVX2 void convert(const AttentionPlan& plan, const AttentionRow& row, st
         }
         for (int j = 0; j < d; j += 8) {
             __m256 k[kGroup];
-            for (int c = 0; c < kGroup; ++c) k[c] = load8<T>(keys + cells[c] * key_stride + j * 2);
+            for (int c = 0; c < kGroup; ++c) k[c] = load8<H>(keys + cells[c] * key_stride + j * 2);
             transpose(k);
             for (int c = 0; c < kGroup; ++c) _mm256_storeu_ps(&block.keys[(j + c) * kBlock + group], k[c]);
         }
         for (int c = 0; c < kGroup; ++c) {
             const char* cell = values + cells[c] * value_stride;
             float* out = &block.values[static_cast<std::size_t>(group + c) * d];
-            for (int j = 0; j < d; j += 8) _mm256_storeu_ps(out + j, load8<T>(cell + j * 2));
+            for (int j = 0; j < d; j += 8) _mm256_storeu_ps(out + j, load8<H>(cell + j * 2));
         }
     }
 }
@@ -245,34 +237,19 @@ BASTION_AVX2 void take_block(Query* queries, const Block& block, int valid, int 
     for (int j = 0; j < d; j += 16) mix<C>(queries, shrinks, scores, block.values.data(), valid, d, j);
 }
 
+using TakeBlock = void (*)(Query*, const Block&, int, int, float);
+constexpr TakeBlock kByQueries[kQueries] = {take_block<1>, take_block<2>, take_block<3>,
+                                            take_block<4>, take_block<5>, take_block<6>};
+
 void take_block(std::span<Query> queries, const Block& block, int valid, int d, float scale) {
     for (std::size_t first = 0; first < queries.size(); first += kQueries) {
-        Query* q = queries.data() + first;
-        switch (std::min<std::size_t>(kQueries, queries.size() - first)) {
-            case 1:
-                take_block<1>(q, block, valid, d, scale);
-                break;
-            case 2:
-                take_block<2>(q, block, valid, d, scale);
-                break;
-            case 3:
-                take_block<3>(q, block, valid, d, scale);
-                break;
-            case 4:
-                take_block<4>(q, block, valid, d, scale);
-                break;
-            case 5:
-                take_block<5>(q, block, valid, d, scale);
-                break;
-            default:
-                take_block<6>(q, block, valid, d, scale);
-                break;
-        }
+        const std::size_t count = std::min<std::size_t>(kQueries, queries.size() - first);
+        kByQueries[count - 1](queries.data() + first, block, valid, d, scale);
     }
 }
 
 /// One task on its way through the places.
-template <ggml_type T>
+template <Half H>
 class TaskRun {
  public:
     TaskRun(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,
@@ -281,8 +258,8 @@ class TaskRun {
           task_(task),
           d_(plan.head_dim),
           heads_(plan.heads / plan.kv_heads),
-          keys_(static_cast<const char*>(keys->data) + task.kv_head * ggml_row_size(T, d_)),
-          values_(static_cast<const char*>(values->data) + task.kv_head * ggml_row_size(T, d_)),
+          keys_(static_cast<const char*>(keys->data) + task.kv_head * ggml_row_size(keys->type, d_)),
+          values_(static_cast<const char*>(values->data) + task.kv_head * ggml_row_size(values->type, d_)),
           key_stride_(keys->nb[1]),
           value_stride_(values->nb[1]),
           results_(results),
@@ -329,7 +306,7 @@ class TaskRun {
     }
 
     void convert_places(const AttentionRow& row, std::int64_t first, int from, int to) {
-        convert<T>(plan_, row, first, from, to, keys_, key_stride_, values_, value_stride_, block_);
+        convert<H>(plan_, row, first, from, to, keys_, key_stride_, values_, value_stride_, block_);
     }
 
     /// The block at place `first`: what all rows see of it is converted once, a row's own rest for that row.
@@ -389,9 +366,9 @@ bool attention_avx2_available(ggml_type type, int head_dim) {
 void attend_avx2(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,
                  const ggml_tensor* values, SegmentResults* results, ggml_tensor* dst) {
     if (keys->type == GGML_TYPE_F16) {
-        TaskRun<GGML_TYPE_F16>(plan, task, q, keys, values, results, dst).run();
+        TaskRun<Half::f16>(plan, task, q, keys, values, results, dst).run();
     } else {
-        TaskRun<GGML_TYPE_BF16>(plan, task, q, keys, values, results, dst).run();
+        TaskRun<Half::bf16>(plan, task, q, keys, values, results, dst).run();
     }
 }
 

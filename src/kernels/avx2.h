@@ -1,6 +1,14 @@
 // What the files with AVX2 code share. Each is compiled for any x86-64; only functions marked BASTION_AVX2 use the
-// instructions, and only avx2_available() (kernels/packed_avx2.h) lets them be called.
+// instructions, and only avx2_available() lets them be called. Products and sums are not contracted into fused
+// multiply-adds (-ffp-contract=off): where a kernel fuses, it says so.
 #pragma once
+
+namespace bastion::kernels {
+
+/// Whether this processor has AVX2, FMA and F16C.
+bool avx2_available();
+
+}  // namespace bastion::kernels
 
 #if defined(__x86_64__)
 
@@ -10,6 +18,16 @@
 #define BASTION_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
 
 namespace bastion::kernels {
+
+enum class Half { f16, bf16 };
+
+/// Eight 16-bit floats as f32.
+template <Half H>
+BASTION_AVX2_INLINE __m256 load8(const void* p) {
+    const __m128i raw = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    if constexpr (H == Half::f16) return _mm256_cvtph_ps(raw);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));  // bf16: the upper half of f32
+}
 
 /// e^x for x <= 0, about 2 units in the last place: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' coefficients).
 /// Below -87 the result is 0.

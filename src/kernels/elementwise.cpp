@@ -5,24 +5,14 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/avx2.h"
+#include "kernels/custom_op.h"
 #include "kernels/elementwise_avx2.h"
-#include "kernels/packed_avx2.h"
 
 namespace bastion::kernels {
 namespace {
 
-const float* float_row(const ggml_tensor* t, std::int64_t row) {
-    return reinterpret_cast<const float*>(static_cast<const char*>(t->data) + row * t->nb[1]);
-}
-
 ThreadPool& pool_of(void* userdata) { return *static_cast<ThreadPool*>(userdata); }
-
-ggml_tensor* custom(ggml_context* ctx, ThreadPool& pool, ggml_type type, const std::int64_t (&shape)[3],
-                    std::initializer_list<ggml_tensor*> args, ggml_custom_op_t fun) {
-    std::vector<ggml_tensor*> sources(args);
-    return ggml_custom_4d(ctx, type, shape[0], shape[1], shape[2], 1, sources.data(), static_cast<int>(sources.size()),
-                          fun, 1, &pool);
-}
 
 template <RopePairs P>
 void rotate_head(const float* x, const float* cosine, const float* sine, std::int64_t pairs, float* out) {
@@ -160,20 +150,21 @@ std::vector<float> rope_table(const RopeAngles& angles, std::span<const std::int
 }
 
 ggml_tensor* rotate(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* table, RopePairs pairs) {
-    return custom(ctx, pool, GGML_TYPE_F32, {x->ne[0], x->ne[1], x->ne[2]}, {x, table},
-                  pairs == RopePairs::halves ? rotate_op<RopePairs::halves> : rotate_op<RopePairs::neighbours>);
+    return custom_op(ctx, GGML_TYPE_F32, {x->ne[0], x->ne[1], x->ne[2]}, {x, table},
+                     pairs == RopePairs::halves ? rotate_op<RopePairs::halves> : rotate_op<RopePairs::neighbours>,
+                     &pool);
 }
 
 ggml_tensor* gated(ggml_context* ctx, ThreadPool& pool, ggml_tensor* gate, ggml_tensor* up) {
-    return custom(ctx, pool, GGML_TYPE_F32, {gate->ne[0], gate->ne[1], gate->ne[2]}, {gate, up}, gated_op);
+    return custom_op(ctx, GGML_TYPE_F32, {gate->ne[0], gate->ne[1], gate->ne[2]}, {gate, up}, gated_op, &pool);
 }
 
 ggml_tensor* argmax(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
-    return custom(ctx, pool, GGML_TYPE_I32, {x->ne[1], 1, 1}, {x}, argmax_op);
+    return custom_op(ctx, GGML_TYPE_I32, {x->ne[1]}, {x}, argmax_op, &pool);
 }
 
 ggml_tensor* top_logprobs(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, int k) {
-    return custom(ctx, pool, GGML_TYPE_F32, {2 * static_cast<std::int64_t>(k), x->ne[1], 1}, {x}, top_logprobs_op);
+    return custom_op(ctx, GGML_TYPE_F32, {2 * static_cast<std::int64_t>(k), x->ne[1]}, {x}, top_logprobs_op, &pool);
 }
 
 }  // namespace bastion::kernels

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/avx2.h"
+#include "kernels/custom_op.h"
 #include "kernels/half_avx2.h"
-#include "kernels/packed_avx2.h"
 
 namespace bastion::kernels {
 namespace {
@@ -48,8 +49,7 @@ void multiply_half_rows(const ggml_tensor* w, std::int64_t begin, std::int64_t e
 }
 
 ggml_tensor* multiply_half(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_tensor* x) {
-    ggml_tensor* sources[] = {w, x};
-    return ggml_custom_4d(ctx, GGML_TYPE_F32, w->ne[1], x->ne[1], 1, 1, sources, 2, multiply_op, 1, &pool);
+    return custom_op(ctx, GGML_TYPE_F32, {w->ne[1], x->ne[1]}, {w, x}, multiply_op, &pool);
 }
 
 }  // namespace bastion::kernels

@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/avx2.h"
+
 #if defined(__x86_64__)
-#include <immintrin.h>
 
 namespace bastion::kernels {
 namespace {
-
-#define BASTION_AVX2 __attribute__((target("avx2,fma,f16c")))
-#define BASTION_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
 
 constexpr int kLanes = 8;
 // Columns taken at a time: four activation rows of so many are half of a first-level cache, and the weight rows of a
 // tile pass by. A multiple of 32.
 constexpr std::int64_t kPiece = 1024;
-
-enum class Half { f16, bf16 };
 
 /// The partial sums of a tile.
 using Sums = __m256[kHalfTileRows][kHalfColumns];
@@ -28,13 +24,6 @@ template <int C>
 constexpr int kRowsAtOnce = C == 1   ? 8
                             : C == 2 ? 4
                                      : 2;
-
-template <Half H>
-BASTION_AVX2_INLINE __m256 load8(const std::uint16_t* p) {
-    const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    if constexpr (H == Half::f16) return _mm256_cvtph_ps(raw);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));  // bf16: the upper half of f32
-}
 
 /// Eight columns of R weight rows with C activation rows.
 template <Half H, int R, int C>
@@ -87,12 +76,6 @@ BASTION_AVX2_INLINE void add_rest(const HalfTile& tile, std::int64_t begin, Sums
     }
 }
 
-BASTION_AVX2_INLINE float add_across(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
 template <Half H, int C>
 BASTION_AVX2 void multiply(const HalfTile& tile, float* out, std::int64_t out_stride) {
     constexpr int kAtOnce = kRowsAtOnce<C>;
@@ -109,7 +92,7 @@ BASTION_AVX2 void multiply(const HalfTile& tile, float* out, std::int64_t out_st
     }
     if (whole < tile.k) add_rest<H>(tile, whole, sums);
     for (int c = 0; c < C; ++c) {
-        for (int row = 0; row < tile.rows; ++row) out[c * out_stride + row] = add_across(sums[row][c]);
+        for (int row = 0; row < tile.rows; ++row) out[c * out_stride + row] = total(sums[row][c]);
     }
 }
 

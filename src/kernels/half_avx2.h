@@ -18,7 +18,7 @@ struct HalfTile {
     std::int64_t k = 0;
 };
 
-// Products of a tile: out[c * out_stride + row]. REQUIRES avx2_available() of kernels/packed_avx2.h.
+// Products of a tile: out[c * out_stride + row]. REQUIRES avx2_available().
 void tile_f16_avx2(const HalfTile& tile, float* out, std::int64_t out_stride);
 void tile_bf16_avx2(const HalfTile& tile, float* out, std::int64_t out_stride);
 

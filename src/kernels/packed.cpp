@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/avx2.h"
+#include "kernels/custom_op.h"
 #include "kernels/packed_avx2.h"
 #include "kernels/packed_block.h"
 
@@ -93,15 +95,12 @@ std::size_t activation_bytes(std::int64_t k) {
 void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_activations_avx2(x, k, out); }
 
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
-    ggml_tensor* sources[] = {x};
-    return ggml_custom_4d(ctx, GGML_TYPE_I8, static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1], 1, 1,
-                          sources, 1, quantize_op, 1, &pool);
+    return custom_op(ctx, GGML_TYPE_I8, {static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1]}, {x},
+                     quantize_op, &pool);
 }
 
 ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized) {
-    ggml_tensor* sources[] = {quantized};
-    return ggml_custom_4d(ctx, GGML_TYPE_F32, w.rows(), quantized->ne[1], 1, 1, sources, 1, multiply_op, 1,
-                          const_cast<PackedMatrix*>(&w));
+    return custom_op(ctx, GGML_TYPE_F32, {w.rows(), quantized->ne[1]}, {quantized}, multiply_op, &w);
 }
 
 }  // namespace bastion::kernels

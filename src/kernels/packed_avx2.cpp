@@ -4,8 +4,6 @@
 #include <cstdlib>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-
 #include "kernels/packed_dot_avx2.h"
 
 namespace bastion::kernels {
@@ -21,9 +19,7 @@ BASTION_AVX2_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) 
     }
 }
 
-BASTION_AVX2_INLINE __m256 halves(const std::uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
+BASTION_AVX2_INLINE __m256 halves(const std::uint8_t* p) { return load8<Half::f16>(p); }
 
 /// Eight unsigned bytes as f32.
 BASTION_AVX2_INLINE __m256 small_numbers(const std::uint8_t* p) {
@@ -178,16 +174,6 @@ BASTION_AVX2_INLINE __m128i add_across(__m256i a, __m256i b) {
 
 }  // namespace
 
-bool avx2_available() {
-    static const bool available = [] {
-        constexpr unsigned kF16c = 1u << 29;  // CPUID leaf 1, ECX
-        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-        const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & kF16c);
-        return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    }();
-    return available;
-}
-
 void tile_avx2(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
                int columns, float* out) {
     kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
@@ -205,15 +191,12 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
     constexpr float kSmallest = 32.0f * FLT_MIN;
     for (std::int64_t b = 0; b < units; ++b) {
         __m256 v[4];
-        __m256 largest = _mm256_setzero_ps();
+        __m256 magnitudes = _mm256_setzero_ps();
         for (int i = 0; i < 4; ++i) {
             v[i] = _mm256_loadu_ps(x + b * kUnitColumns + i * 8);
-            largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign_bit, v[i]));
+            magnitudes = _mm256_max_ps(magnitudes, _mm256_andnot_ps(sign_bit, v[i]));
         }
-        __m128 top = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps(largest, 1));
-        top = _mm_max_ps(top, _mm_movehl_ps(top, top));
-        top = _mm_max_ss(top, _mm_movehdup_ps(top));
-        const float magnitude = _mm_cvtss_f32(top);
+        const float magnitude = largest(magnitudes);
         const __m256 inverse = _mm256_set1_ps(magnitude > kSmallest ? 127.0f / magnitude : 0.0f);
         __m256i q[4];
         for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
@@ -234,7 +217,6 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
 
 namespace bastion::kernels {
 
-bool avx2_available() { return false; }
 void tile_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
 void quantize_activations_avx2(const float*, std::int64_t, char*) { std::abort(); }
 

@@ -10,9 +10,6 @@ namespace bastion::kernels {
 
 inline constexpr int kMaxColumns = 4;  ///< activation rows the inner loops take at once
 
-/// AVX2, FMA and F16C.
-bool avx2_available();
-
 /// Products of one tile of `units` x 32 columns with `columns` (1 to kMaxColumns) quantised activation rows, `stride`
 /// bytes apart: out [columns][kTileRows]. REQUIRES avx2_available().
 void tile_avx2(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,

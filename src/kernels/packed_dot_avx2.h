@@ -5,15 +5,10 @@
 // why its sums fit. Activations lie between -127 and 127.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 
+#include "kernels/avx2.h"
 #include "kernels/packed_form.h"
-
-// The files are compiled for any x86-64; these functions alone use the instructions that avx2_available() checks.
-#define BASTION_AVX2 __attribute__((target("avx2,f16c")))
-#define BASTION_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
 
 namespace bastion::kernels {
 

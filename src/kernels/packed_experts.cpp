@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/custom_op.h"
 #include "kernels/packed.h"
 
 namespace bastion::kernels {
@@ -83,9 +84,8 @@ void multiply_experts_op(ggml_tensor* dst, int, int, void* userdata) {
 
 ggml_tensor* multiply_experts_packed(ggml_context* ctx, const PackedMatrix& w, std::int64_t expert_rows,
                                      ggml_tensor* quantized, ggml_tensor* chosen) {
-    ggml_tensor* sources[] = {quantized, chosen};
-    return ggml_custom_4d(ctx, GGML_TYPE_F32, expert_rows, chosen->ne[0], chosen->ne[1], 1, sources, 2,
-                          multiply_experts_op, 1, const_cast<PackedMatrix*>(&w));
+    return custom_op(ctx, GGML_TYPE_F32, {expert_rows, chosen->ne[0], chosen->ne[1]}, {quantized, chosen},
+                     multiply_experts_op, &w);
 }
 
 }  // namespace bastion::kernels

@@ -4,23 +4,11 @@
 
 #include <algorithm>
 
+#include "kernels/custom_op.h"
 #include "kernels/row_converter.h"
 
 namespace bastion::kernels {
 namespace {
-
-ggml_tensor* custom(ggml_context* ctx, ggml_type type, std::initializer_list<std::int64_t> shape,
-                    std::initializer_list<ggml_tensor*> args, ggml_custom_op_t fun, const void* userdata) {
-    std::vector<ggml_tensor*> sources(args);
-    std::vector<std::int64_t> ne(shape);
-    ne.resize(4, 1);
-    return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], sources.data(), static_cast<int>(sources.size()), fun,
-                          1, const_cast<void*>(userdata));
-}
-
-const float* float_row(const ggml_tensor* t, std::int64_t row) {
-    return reinterpret_cast<const float*>(static_cast<const char*>(t->data) + row * t->nb[1]);
-}
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
@@ -81,17 +69,17 @@ void multiply_experts_op(ggml_tensor* dst, int, int, void* userdata) {
 
 ggml_tensor* quantize_rows(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weights) {
     const auto bytes = static_cast<std::int64_t>(RowConverter(weights->type).bytes(x->ne[0]));
-    return custom(ctx, GGML_TYPE_I8, {bytes, x->ne[1]}, {x, weights}, quantize_op, &pool);
+    return custom_op(ctx, GGML_TYPE_I8, {bytes, x->ne[1]}, {x, weights}, quantize_op, &pool);
 }
 
 ggml_tensor* multiply(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_tensor* quantized) {
-    return custom(ctx, GGML_TYPE_F32, {w->ne[1], quantized->ne[1]}, {w, quantized}, multiply_op, &pool);
+    return custom_op(ctx, GGML_TYPE_F32, {w->ne[1], quantized->ne[1]}, {w, quantized}, multiply_op, &pool);
 }
 
 ggml_tensor* multiply_experts(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_tensor* quantized,
                               ggml_tensor* chosen) {
-    return custom(ctx, GGML_TYPE_F32, {w->ne[1], chosen->ne[0], chosen->ne[1]}, {w, quantized, chosen},
-                  multiply_experts_op, &pool);
+    return custom_op(ctx, GGML_TYPE_F32, {w->ne[1], chosen->ne[0], chosen->ne[1]}, {w, quantized, chosen},
+                     multiply_experts_op, &pool);
 }
 
 }  // namespace bastion::kernels

@@ -20,16 +20,11 @@ using Json = nlohmann::ordered_json;
 using test::model_path;
 using test::scratch_path;
 using testing::Outcome;
+using testing::write_file;
 
 using Lines = std::vector<std::string>;
 
 Outcome run(Lines args) { return testing::run({.args = std::move(args)}); }
-
-std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = scratch_path(name);
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-}
 
 Lines lines_of(const std::string& text) {
     std::istringstream stream(text);
@@ -91,14 +86,9 @@ Lines answers(const std::string& name, const std::string& concurrency) {
     return read_lines(out);
 }
 
-/// Exit code 2 and one line on stderr with `part`. The model does not exist, so nobody can have looked at it.
+/// The model does not exist, so nobody can have looked at it.
 void expect_refused(const Lines& args, const std::string& part) {
-    const Outcome outcome = run(Lines{"answers", "--target", "/nonexistent.gguf"} + args);
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_TRUE(outcome.err.starts_with("bastion: error: ")) << outcome.err;
-    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    testing::expect_refused(run(Lines{"answers", "--target", "/nonexistent.gguf"} + args), {part});
 }
 
 TEST(AnswersTest, TheLinesDoNotDependOnTheConcurrency) {

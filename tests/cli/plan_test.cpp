@@ -18,7 +18,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using test::model_path;
 using test::scratch_path;
+using testing::expect_refused;
 using testing::Outcome;
+using testing::write_file;
 
 Outcome plan(std::vector<std::string> args, std::string input = "") {
     args.insert(args.begin(), "plan");
@@ -32,21 +34,6 @@ Json plan_json(std::vector<std::string> args, std::string input = "") {
     EXPECT_EQ(outcome.err, "");
     EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
     return outcome.code == 0 ? Json::parse(outcome.out) : Json();
-}
-
-std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = scratch_path(name);
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-}
-
-/// Exit code 2, nothing on stdout, one line on stderr that contains all `parts`.
-void expect_refused(const Outcome& outcome, const std::vector<std::string>& parts) {
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_TRUE(outcome.err.starts_with("bastion: error: ")) << outcome.err;
-    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
-    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
 }
 
 std::vector<std::string> with(std::vector<std::string> args, const std::vector<std::string>& more) {

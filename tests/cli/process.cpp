@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 
 #include "../model/support.h"
@@ -102,6 +104,20 @@ Outcome run(const Run& run) {
     ::waitpid(child, &status, 0);
     outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return outcome;
+}
+
+void expect_refused(const Outcome& outcome, const std::vector<std::string>& parts) {
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("bastion: error: ")) << outcome.err;
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+}
+
+std::string write_file(const std::string& name, const std::string& text) {
+    const std::string path = test::scratch_path(name);
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
 }
 
 }  // namespace bastion::testing

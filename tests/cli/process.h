@@ -26,4 +26,10 @@ struct Run {
 /// Runs the program of this build with the cache of a folder of this process. Ends it after two minutes.
 Outcome run(const Run& run);
 
+/// Expects bad usage: exit code 2, nothing on stdout, one line on stderr that contains all `parts`.
+void expect_refused(const Outcome& outcome, const std::vector<std::string>& parts);
+
+/// A file of that content among the scratch files of this process; its path.
+std::string write_file(const std::string& name, const std::string& text);
+
 }  // namespace bastion::testing

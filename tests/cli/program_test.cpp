@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 using test::model_path;
 using test::scratch_path;
 using testing::Outcome;
+using testing::write_file;
 
 /// A pair with random weights: answers are noise, but take milliseconds.
 std::vector<std::string> with_pair(std::vector<std::string> args) {
@@ -43,26 +44,13 @@ Outcome run(std::vector<std::string> args, std::string input = "") {
     return testing::run({.args = std::move(args), .input = std::move(input)});
 }
 
-std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = scratch_path(name);
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-}
-
 std::string read_file(const std::string& path) {
     std::stringstream text;
     text << std::ifstream(path, std::ios::binary).rdbuf();
     return text.str();
 }
 
-/// Refused as bad usage: exit code 2, nothing on stdout, one line on stderr that contains `part`.
-void expect_refused(const Outcome& outcome, const std::string& part) {
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    EXPECT_TRUE(outcome.err.starts_with("bastion: error: ")) << outcome.err;
-    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
-}
+void expect_refused(const Outcome& outcome, const std::string& part) { testing::expect_refused(outcome, {part}); }
 
 TEST(ProgramTest, KnowsItsCommands) {
     EXPECT_EQ(run({"--version"}).code, 0);

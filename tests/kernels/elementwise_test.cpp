@@ -7,20 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
+
+#include "products.h"
 
 namespace bastion::kernels {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> random_values(std::size_t count, unsigned seed, float spread = 3.0f) {
-    std::mt19937 rng(seed);
-    std::normal_distribution<float> normal(0.0f, spread);
-    std::vector<float> values(count);
-    for (float& v : values) v = normal(rng);
-    return values;
-}
 
 /// Runs one operation over inputs that `make` places into the context.
 class Computation {
@@ -48,7 +41,7 @@ class Computation {
 };
 
 TEST(Rope, RotatesPairsByTheirAngleWhicheverWayTheyAreStored) {
-    const std::vector<float> x = random_values(8 * 3 * 4, 1);
+    const std::vector<float> x = normal_numbers(8 * 3 * 4, 3.0f, 1);
     const std::vector<std::int32_t> positions{0, 1, 77, 4000};
     ThreadPool pool(2);
     for (const RopePairs pairs : {RopePairs::neighbours, RopePairs::halves}) {
@@ -84,10 +77,10 @@ TEST(Rope, AFrequencyFactorDividesTheAngleOfItsPair) {
 TEST(Gated, IsSiluOfTheGateTimesUp) {
     ThreadPool pool(2);
     for (const std::int64_t width : {1, 7, 8, 1023, 1537, 5000}) {
-        std::vector<float> gate = random_values(width * 3, 2, 6.0f);
+        std::vector<float> gate = normal_numbers(width * 3, 6.0f, 2);
         gate[0] = -200.0f;
         if (width > 1) gate[1] = 200.0f;
-        const std::vector<float> up = random_values(width * 3, 3);
+        const std::vector<float> up = normal_numbers(width * 3, 3.0f, 3);
         Computation c;
         const std::vector<float> out = c.run(gated(c.ctx(), pool, c.tensor(gate, width, 3), c.tensor(up, width, 3)));
         for (std::size_t i = 0; i < out.size(); ++i) {
@@ -101,7 +94,7 @@ TEST(Gated, IsSiluOfTheGateTimesUp) {
 TEST(Gated, ARowDoesNotDependOnTheOthers) {
     ThreadPool pool(3);
     const std::int64_t width = 1001;  // rows begin at every place of a vector
-    const std::vector<float> gate = random_values(width * 9, 4), up = random_values(width * 9, 5);
+    const std::vector<float> gate = normal_numbers(width * 9, 3.0f, 4), up = normal_numbers(width * 9, 3.0f, 5);
     Computation all;
     const std::vector<float> together =
         all.run(gated(all.ctx(), pool, all.tensor(gate, width, 9), all.tensor(up, width, 9)));
@@ -140,7 +133,7 @@ TEST(Argmax, IsTheFirstOfTheLargest) {
 TEST(TopLogprobs, AreTheLargestSortedWithTheirLogSoftmax) {
     ThreadPool pool(2);
     for (const std::int64_t m : {8, 9, 100, 8192}) {
-        std::vector<float> x = random_values(m * 2, 6);
+        std::vector<float> x = normal_numbers(m * 2, 3.0f, 6);
         x[3] = x[7] = 50.0f;  // a tie at the top of the first row
         Computation c;
         const std::vector<float> out = c.run(top_logprobs(c.ctx(), pool, c.tensor(x, m, 2), 8));

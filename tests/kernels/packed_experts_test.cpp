@@ -6,26 +6,19 @@
 #include <vector>
 
 #include "kernels/packed.h"
+#include "products.h"
 
 namespace bastion::kernels {
 namespace {
 
 constexpr std::int64_t kColumns = 256, kRows = 48, kExperts = 5, kUsed = 2;
 
-std::vector<float> random_values(std::size_t count, unsigned seed) {
-    std::mt19937 rng(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(count);
-    for (float& v : values) v = normal(rng);
-    return values;
-}
-
 /// Experts of one type, and what each of them alone makes of activations.
 class Experts {
  public:
     explicit Experts(ggml_type type) : ctx_(ggml_init({std::size_t{16} << 20, nullptr, false})) {
         weights_ = ggml_new_tensor_3d(ctx_.get(), type, kColumns, kRows, kExperts);
-        const std::vector<float> values = random_values(ggml_nelements(weights_), 3);
+        const std::vector<float> values = normal_numbers(ggml_nelements(weights_), 1.0f, 3);
         ggml_quantize_chunk(type, values.data(), weights_->data, 0, kRows * kExperts, kColumns, nullptr);
     }
 
@@ -83,7 +76,7 @@ TEST_P(PackedExperts, GiveEveryRowWhatItsExpertAloneGives) {
             chosen.insert(chosen.end(), {first, (first + 1) % 4});
         }
         for (const bool shared : {true, false}) {
-            const std::vector<float> rows = random_values((shared ? n : n * kUsed) * kColumns, 5);
+            const std::vector<float> rows = normal_numbers((shared ? n : n * kUsed) * kColumns, 1.0f, 5);
             for (const int threads : {1, 3}) {
                 const std::vector<float> out = experts.together(rows, chosen, threads);
                 for (std::int64_t pair = 0; pair < n * kUsed; ++pair) {

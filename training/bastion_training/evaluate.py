@@ -14,7 +14,7 @@ from .drafter import Drafter
 from .errors import UserError
 from .progress import Progress
 from .store import FeatureStore, held_out
-from .target import Target
+from .target import read_embedding
 from .tree import insertion_order
 
 BUDGETS = (2, 4, 8, 16, 32, 64)
@@ -126,7 +126,7 @@ def run(target_path: Path, features: Path, source: Path, device: str, every: boo
     drafter = load_drafter(source, device).eval()
     if drafter.config.taps != store.taps or drafter.config.hidden != store.hidden:
         raise UserError(f"{source}: reads other features than {features} holds")
-    embedding = Target(target_path, device).embedding.float()
+    embedding = read_embedding(target_path).to(device)
     result = replay(store, chosen[:answers] if answers else chosen, drafter, embedding, topk, tokens)
     print(table(result))
     if out:

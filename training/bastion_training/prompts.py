@@ -53,14 +53,18 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
+def ngrams(words: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1)}
+
+
 def filter_prompts(prompts: Iterable[Prompt], benchmarks: Iterable[Prompt], max_characters: int = 4000) -> Filtered:
     """Drops empty and overlong prompts, repetitions, and whatever shares the whole text or NGRAM words in a row with a
     benchmark prompt (punctuation and case aside)."""
-    texts, ngrams = set(), set()
+    texts, taken = set(), set()
     for prompt in benchmarks:
         w = words(prompt.text)
         texts.add(" ".join(w))
-        ngrams.update(tuple(w[i : i + NGRAM]) for i in range(len(w) - NGRAM + 1))
+        taken |= ngrams(w)
     result, seen = Filtered(), set()
     for prompt in prompts:
         w = words(prompt.text)
@@ -71,7 +75,7 @@ def filter_prompts(prompts: Iterable[Prompt], benchmarks: Iterable[Prompt], max_
             result.drop("too long")
         elif text in seen:
             result.drop("repeated")
-        elif text in texts or any(tuple(w[i : i + NGRAM]) in ngrams for i in range(len(w) - NGRAM + 1)):
+        elif text in texts or not taken.isdisjoint(ngrams(w)):
             result.drop("in a benchmark")
         else:
             seen.add(text)

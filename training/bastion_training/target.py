@@ -32,6 +32,28 @@ def unpermuted(rows: torch.Tensor, heads: int) -> torch.Tensor:
     return rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
 
 
+def dequantised(tensor) -> torch.Tensor:
+    """A tensor of a GGUF file as float32."""
+    return torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy())
+
+
+def open_gguf(path: Path) -> gguf.GGUFReader:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file (the target's GGUF)")
+    try:
+        return gguf.GGUFReader(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as GGUF: {error}") from None
+
+
+def read_embedding(path: Path) -> torch.Tensor:
+    """The target's token embeddings [vocabulary, hidden] alone, which is all that a trained drafter needs of it."""
+    for tensor in open_gguf(path).tensors:
+        if tensor.name == "token_embd.weight":
+            return dequantised(tensor)
+    raise UserError(f"{path}: tensor token_embd.weight is missing")
+
+
 class Target:
     """A Llama or Qwen3 causal language model, frozen.
 
@@ -39,16 +61,11 @@ class Target:
     """
 
     def __init__(self, path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        if not path.is_file():
-            raise UserError(f"{path}: no such file (the target's GGUF)")
-        try:
-            reader = gguf.GGUFReader(path)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read as GGUF: {error}") from None
+        reader = open_gguf(path)
         self.config, model_class = self._read_config(path, reader)
         state, factors = {}, None
         for tensor in reader.tensors:
-            values = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy())
+            values = dequantised(tensor)
             name = parameter_name(tensor.name)
             if tensor.name == "rope_freqs.weight":
                 factors = values

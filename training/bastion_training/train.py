@@ -160,22 +160,17 @@ class Trainer:
         torch.save(state, self.folder / "checkpoint.new")
         (self.folder / "checkpoint.new").replace(self.folder / "checkpoint.pt")
 
-    def resume(self) -> bool:
-        """Goes on from the folder's checkpoint if it has one."""
-        if not (self.folder / "checkpoint.pt").exists():
-            return False
-        state = load_state(self.folder, self.device)
+    def resume(self, state: dict) -> None:
+        """Goes on from the folder's checkpoint."""
         if state["config"] != asdict(self.drafter.config):
             raise UserError(f"{self.folder}: holds a training of another shape; choose another folder")
         self.drafter.load_state_dict(state["drafter"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
-        return True
 
-    def start_from(self, source: Path) -> None:
-        """Takes the weights of a trained drafter of the same shape and draft vocabulary."""
-        other = load_drafter(source, self.device)
+    def start_from(self, other: Drafter, source: Path) -> None:
+        """Takes the weights of a trained drafter, read from `source`, of the same shape and draft vocabulary."""
         mine, theirs = asdict(self.drafter.config), asdict(other.config)
         for key in ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocabulary", "taps"):
             if mine[key] != theirs[key]:
@@ -243,17 +238,23 @@ def run(target_path: Path, features: Path, out: Path, device: str, options) -> N
     chosen = {name: value for name, value in vars(options).items() if name in known and value is not None}
     recipe = Recipe(**{"layers": default_layers(c.num_hidden_layers), **chosen})
     out.mkdir(parents=True, exist_ok=True)
-    earlier = out if (out / "checkpoint.pt").exists() else options.init
-    ids = load_drafter(earlier).config.draft_ids if earlier else None  # added answers must not change the head's rows
+    state = load_state(out, target.device) if (out / "checkpoint.pt").exists() else None
+    init = load_drafter(options.init, target.device) if options.init and not state else None
+    ids = None  # added answers must not change the head's rows
+    if state:
+        ids = state["config"]["draft_ids"]
+    elif init:
+        ids = init.config.draft_ids
     config = drafter_config(target, store, training, recipe, options.mask_token, ids)
     trainer = Trainer(config, recipe, target, store, out)
-    if not trainer.resume():
-        if options.init:
-            trainer.start_from(options.init)
-        else:
-            first = training[0]
-            sample = store.open()["tokens"][first.start : first.start + first.length].tolist()
-            start_from_target(trainer.drafter, target, recipe.layers, sample)
+    if state:
+        trainer.resume(state)
+    elif init:
+        trainer.start_from(init, options.init)
+    else:
+        first = training[0]
+        sample = store.open()["tokens"][first.start : first.start + first.length].tolist()
+        start_from_target(trainer.drafter, target, recipe.layers, sample)
     trainer.run(training)
     if held:
         trainer.drafter.eval()
