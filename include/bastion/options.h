@@ -12,7 +12,7 @@ namespace bastion {
 enum class Method { ar, chain, tree, beam };
 enum class ControllerKind { fixed_fit, ema, ema_fixed_fit, curve };  // "static", "ema", "ema+static", "curve"
 enum class KvType { f16, bf16, q8_0 };
-enum class Kernels { automatic, packed, generic, library };
+enum class Kernels { automatic, packed, packed_avx2, packed_avx512, generic, library };
 
 /// What is loaded and where it runs; fixed for the life of an engine.
 struct EngineOptions {
@@ -67,7 +67,7 @@ void visit(EngineOptions& o, Visitor&& visit) {
     visit("threads", o.threads, "N", "CPU threads, 0: one per physical core");
     visit("ctx", o.ctx, "N", "context length in tokens, 0: min(4096, the model's own)");
     visit("kv-type", o.kv_type, "TYPE", "f16, bf16 or q8_0");
-    visit("kernels", o.kernels, "PATH", "auto, packed (AVX2), generic (portable) or library (ggml's own)");
+    visit("kernels", o.kernels, "PATH", "auto, packed, packed-avx2, packed-avx512, generic or library");
     visit("profile", o.profile, "FILE", "latency profile (default: the stored one of this device and pair)");
 }
 

@@ -39,8 +39,10 @@ struct Words<KvType> {
 
 template <>
 struct Words<Kernels> {
-    static constexpr std::array<std::pair<const char*, Kernels>, 4> table{{{"auto", Kernels::automatic},
+    static constexpr std::array<std::pair<const char*, Kernels>, 6> table{{{"auto", Kernels::automatic},
                                                                            {"packed", Kernels::packed},
+                                                                           {"packed-avx2", Kernels::packed_avx2},
+                                                                           {"packed-avx512", Kernels::packed_avx512},
                                                                            {"generic", Kernels::generic},
                                                                            {"library", Kernels::library}}};
 };

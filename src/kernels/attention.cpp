@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/attention_avx2.h"
+#include "kernels/attention_tasks.h"
 #include "kernels/custom_op.h"
 #include "kernels/row_converter.h"
 
@@ -164,7 +164,7 @@ void attend_vectorised(const AttentionPlan& plan, const ggml_tensor* q, const gg
     if (by_segment) results.emplace(plan, segments);
     plan.pool->run(static_cast<std::int64_t>(tasks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-            attend_avx2(plan, tasks[i], q, keys, values, results ? &*results : nullptr, dst);
+            attend_task(plan, tasks[i], q, keys, values, results ? &*results : nullptr, dst);
         }
     });
     if (!results) return;
@@ -174,7 +174,7 @@ void attend_vectorised(const AttentionPlan& plan, const ggml_tensor* q, const gg
 void attend_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto& plan = *static_cast<const AttentionPlan*>(userdata);
     const ggml_tensor *q = dst->src[0], *keys = dst->src[1], *values = dst->src[2];
-    if (!plan.vectorised || !attention_avx2_available(keys->type, plan.head_dim)) {
+    if (plan.pool->isa() == Isa::portable || !attention_tasks_support(keys->type, plan.head_dim)) {
         attend_portable(plan, q, keys, values, dst);
     } else {
         attend_vectorised(plan, q, keys, values, dst);

@@ -21,7 +21,6 @@ struct AttentionRow {
 /// its address is part of the graph.
 struct AttentionPlan {
     ThreadPool* pool = nullptr;
-    bool vectorised = false;  ///< kernels/attention_avx2.h where it serves the cache type
     int head_dim = 0, heads = 0, kv_heads = 0;
     float scale = 1.0f;               ///< of the dot products, before softmax
     std::vector<AttentionRow> rows;   ///< [n]

@@ -1,14 +1,7 @@
 // What the files with AVX2 code share. Each is compiled for any x86-64; only functions marked BASTION_AVX2 use the
-// instructions, and only avx2_available() lets them be called. Products and sums are not contracted into fused
+// instructions, and only Isa::avx2 (kernels/isa.h) lets them be called. Products and sums are not contracted into fused
 // multiply-adds (-ffp-contract=off): where a kernel fuses, it says so.
 #pragma once
-
-namespace bastion::kernels {
-
-/// Whether this processor has AVX2, FMA and F16C.
-bool avx2_available();
-
-}  // namespace bastion::kernels
 
 #if defined(__x86_64__)
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/avx2.h"
 #include "kernels/custom_op.h"
 #include "kernels/elementwise_avx2.h"
 
@@ -13,6 +12,8 @@ namespace bastion::kernels {
 namespace {
 
 ThreadPool& pool_of(void* userdata) { return *static_cast<ThreadPool*>(userdata); }
+
+bool vectorises(void* userdata) { return pool_of(userdata).isa() != Isa::portable; }
 
 template <RopePairs P>
 void rotate_head(const float* x, const float* cosine, const float* sine, std::int64_t pairs, float* out) {
@@ -46,7 +47,7 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto* gate = static_cast<const float*>(dst->src[0]->data);
     const auto* up = static_cast<const float*>(dst->src[1]->data);
     auto* out = static_cast<float*>(dst->data);
-    const bool vectorised = avx2_available();
+    const bool vectorised = vectorises(userdata);
     constexpr std::int64_t kChunk = 1024;  // about a microsecond
     pool_of(userdata).run((ggml_nelements(dst) + kChunk - 1) / kChunk, 2, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kChunk, last = std::min(end * kChunk, ggml_nelements(dst));
@@ -59,8 +60,8 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
 }
 
 /// A row of nothing but NaN gives its last index.
-std::int64_t index_of_largest(const float* row, std::int64_t m) {
-    if (avx2_available()) {
+std::int64_t index_of_largest(const float* row, std::int64_t m, bool vectorised) {
+    if (vectorised) {
         const std::int64_t found = find_at_least_avx2(row, 0, m, largest_avx2(row, m));
         if (found < m) return found;
     }
@@ -73,27 +74,28 @@ std::int64_t index_of_largest(const float* row, std::int64_t m) {
 
 void argmax_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
+    const bool vectorised = vectorises(userdata);
     pool_of(userdata).run(x->ne[1], 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
             static_cast<std::int32_t*>(dst->data)[r] =
-                static_cast<std::int32_t>(index_of_largest(float_row(x, r), x->ne[0]));
+                static_cast<std::int32_t>(index_of_largest(float_row(x, r), x->ne[0], vectorised));
         }
     });
 }
 
-double sum_of_exp(const float* row, std::int64_t m, float maximum) {
-    if (avx2_available()) return sum_of_exp_avx2(row, m, maximum);
+double sum_of_exp(const float* row, std::int64_t m, float maximum, bool vectorised) {
+    if (vectorised) return sum_of_exp_avx2(row, m, maximum);
     double sum = 0.0;
     for (std::int64_t i = 0; i < m; ++i) sum += std::exp(row[i] - maximum);
     return sum;
 }
 
 /// The indices of the `k` largest of `row` [m], sorted.
-void indices_of_largest(const float* row, std::int64_t m, std::size_t k, std::vector<std::int32_t>& best) {
+void indices_of_largest(const float* row, std::int64_t m, std::size_t k, bool vectorised,
+                        std::vector<std::int32_t>& best) {
     const auto before = [row](std::int32_t a, std::int32_t b) {
         return row[a] > row[b] || (row[a] == row[b] && a < b);
     };
-    const bool vectorised = avx2_available();
     best.clear();
     for (std::int64_t i = 0; i < m; ++i) {
         if (best.size() == k) {
@@ -111,14 +113,15 @@ void indices_of_largest(const float* row, std::int64_t m, std::size_t k, std::ve
 void top_logprobs_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
     const auto k = static_cast<std::size_t>(dst->ne[0] / 2);
+    const bool vectorised = vectorises(userdata);
     pool_of(userdata).run(x->ne[1], 1, [&](std::int64_t begin, std::int64_t end) {
         std::vector<std::int32_t> best;
         for (std::int64_t r = begin; r < end; ++r) {
             const float* row = float_row(x, r);
             auto* out = reinterpret_cast<float*>(static_cast<char*>(dst->data) + r * dst->nb[1]);
-            indices_of_largest(row, x->ne[0], k, best);
+            indices_of_largest(row, x->ne[0], k, vectorised, best);
             const float maximum = row[best.front()];
-            const double log_sum = std::log(sum_of_exp(row, x->ne[0], maximum));
+            const double log_sum = std::log(sum_of_exp(row, x->ne[0], maximum, vectorised));
             for (std::size_t i = 0; i < k; ++i) {
                 out[i] = static_cast<float>(static_cast<double>(row[best[i]] - maximum) - log_sum);
             }

@@ -81,7 +81,7 @@ BASTION_AVX2 std::int64_t find_at_least_avx2(const float* x, std::int64_t from, 
     return n;
 }
 
-#else  // other processors: never called, avx2_available() says no
+#else  // other processors: never called, best_isa() says no
 
 void gated_avx2(const float*, const float*, std::int64_t, float*) { std::abort(); }
 float largest_avx2(const float*, std::int64_t) { std::abort(); }

@@ -1,4 +1,4 @@
-// The inner loops of kernels/elementwise.h for processors with AVX2 (avx2_available()). A value depends on its own
+// The inner loops of kernels/elementwise.h for processors with AVX2 (Isa::avx2). A value depends on its own
 // inputs alone; sums are eight partial sums, one a lane, added in a fixed order.
 #pragma once
 

@@ -1,9 +1,8 @@
-#include "kernels/half_avx2.h"
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "kernels/avx2.h"
+#include "kernels/half_tiles.h"
 
 #if defined(__x86_64__)
 
@@ -123,7 +122,7 @@ void tile_bf16_avx2(const HalfTile& tile, float* out, std::int64_t out_stride) {
 
 }  // namespace bastion::kernels
 
-#else  // other processors: never called, half_kernels_support() says no
+#else  // other processors: never called, best_isa() says no
 
 namespace bastion::kernels {
 

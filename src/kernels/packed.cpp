@@ -4,9 +4,9 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/avx2.h"
 #include "kernels/custom_op.h"
 #include "kernels/packed_avx2.h"
+#include "kernels/packed_avx512.h"
 #include "kernels/packed_block.h"
 
 namespace bastion::kernels {
@@ -34,8 +34,6 @@ void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
 }
 
 }  // namespace
-
-bool packed_kernels_available() { return avx2_available(); }
 
 void PackedMatrix::Free::operator()(std::uint8_t* data) const { ::operator delete[](data, std::align_val_t{kLine}); }
 
@@ -73,14 +71,17 @@ PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool)
 void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations,
                             std::size_t activation_row_bytes, std::int64_t count, float* out,
                             std::int64_t stride) const {
-    float products[kMaxColumns * kTileRows];
+    const bool wide = pool_.isa() == Isa::avx512;
+    const std::int64_t at_once = wide ? kMaxColumnsAvx512 : kMaxColumns;
+    float products[std::max(kMaxColumns, kMaxColumnsAvx512) * kTileRows];
     for (std::int64_t tile = begin_tile; tile < end_tile; ++tile) {
         const std::uint8_t* weights = data_.get() + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t valid = std::min<std::int64_t>(kTileRows, m_ - tile * kTileRows);
-        for (std::int64_t first = 0; first < count; first += kMaxColumns) {
-            const int columns = static_cast<int>(std::min<std::int64_t>(kMaxColumns, count - first));
-            tile_avx2(form_, weights, k_ / kUnitColumns, activations + first * activation_row_bytes,
-                      activation_row_bytes, columns, products);
+        for (std::int64_t first = 0; first < count; first += at_once) {
+            const int columns = static_cast<int>(std::min(at_once, count - first));
+            (wide ? tile_avx512 : tile_avx2)(form_, weights, k_ / kUnitColumns,
+                                             activations + first * activation_row_bytes, activation_row_bytes, columns,
+                                             products);
             for (int c = 0; c < columns; ++c) {
                 std::copy_n(products + c * kTileRows, valid, out + (first + c) * stride + tile * kTileRows);
             }

@@ -10,9 +10,6 @@
 
 namespace bastion::kernels {
 
-/// True if this processor runs the packed kernels (AVX2, FMA and F16C).
-bool packed_kernels_available();
-
 /// A matrix [k, m] in tiles of 16 rows (kernels/packed_form.h). Within a tile, units of 32 columns follow each other; a
 /// unit holds the quantised values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations serves 16
 /// rows), then the 16 rows' scales and, for types that have one, minima, exactly as in the source; K-quants keep their
@@ -27,7 +24,7 @@ class PackedMatrix {
     static std::size_t bytes_of(ggml_type type, std::int64_t k, std::int64_t m);
 
     /// Packs `w` [k, m], or [k, m, experts] as one matrix of m x experts rows (host memory, contiguous).
-    /// REQUIRES supports(w->type).
+    /// REQUIRES supports(w->type) and pool.isa() of avx2 or more.
     PackedMatrix(const ggml_tensor* w, ThreadPool& pool);
 
     std::int64_t columns() const { return k_; }  ///< k

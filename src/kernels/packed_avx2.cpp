@@ -213,7 +213,7 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
 
 }  // namespace bastion::kernels
 
-#else  // other processors: never called, packed_kernels_available() says no
+#else  // other processors: never called, best_isa() says no
 
 namespace bastion::kernels {
 

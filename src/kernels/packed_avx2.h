@@ -11,7 +11,7 @@ namespace bastion::kernels {
 inline constexpr int kMaxColumns = 4;  ///< activation rows the inner loops take at once
 
 /// Products of one tile of `units` x 32 columns with `columns` (1 to kMaxColumns) quantised activation rows, `stride`
-/// bytes apart: out [columns][kTileRows]. REQUIRES avx2_available().
+/// bytes apart: out [columns][kTileRows]. REQUIRES Isa::avx2.
 void tile_avx2(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
                int columns, float* out);
 

@@ -24,7 +24,7 @@ constexpr int kSpinsBeforeYield = 200;
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, Isa isa) : isa_(std::min(isa, best_isa())) {
     try {
         for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
     } catch (const std::system_error&) {

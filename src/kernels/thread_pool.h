@@ -7,18 +7,22 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/isa.h"
+
 namespace bastion::kernels {
 
 /// A fixed set of threads, the caller's included. One `run` at a time; not reentrant.
 class ThreadPool {
  public:
-    /// As many threads as the system gives, at most `threads`.
-    explicit ThreadPool(int threads);
+    /// As many threads as the system gives, at most `threads`. `isa`: what the kernels that run on them may use, of what
+    /// the processor has.
+    explicit ThreadPool(int threads, Isa isa = best_isa());
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
+    Isa isa() const { return isa_; }
 
     /// Calls work(begin, end) until [0, count) is covered, in chunks of `grain` items, on all threads; returns when
     /// every call has. Which thread takes which chunk must not matter to the result.
@@ -46,6 +50,7 @@ class ThreadPool {
     void take_chunks();
     void worker_loop();
 
+    const Isa isa_;
     // A worker announces itself in `active_` before it looks at `open_`; the caller closes the job before it waits for
     // `active_` to fall to 0. So no worker reads `job_` while it is replaced.
     Job job_;

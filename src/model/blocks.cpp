@@ -194,7 +194,6 @@ ggml_tensor* LayerBuilder::layer(int index, ggml_tensor* x, const PassInputs& in
 kernels::AttentionPlan empty_plan(const ModelConfig& config, const Device& device) {
     kernels::AttentionPlan plan;
     plan.pool = device.exact() ? &device.pool() : nullptr;
-    plan.vectorised = device.packs();
     plan.head_dim = config.head_dim;
     plan.heads = config.heads;
     plan.kv_heads = config.kv_heads;

@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "kernels/packed.h"
+#include "kernels/isa.h"
 
 namespace bastion {
 namespace {
@@ -41,6 +41,18 @@ std::size_t container_free_bytes() {
     return limit > used ? limit - used : 0;
 }
 
+kernels::Isa needed_isa(Kernels kernels) {
+    if (kernels == Kernels::packed_avx512) return kernels::Isa::avx512;
+    if (kernels == Kernels::packed || kernels == Kernels::packed_avx2) return kernels::Isa::avx2;
+    return kernels::Isa::portable;
+}
+
+/// What the kernels may use of a processor that has what they need.
+kernels::Isa allowed_isa(Kernels kernels) {
+    if (kernels == Kernels::generic) return kernels::Isa::portable;
+    return kernels == Kernels::packed_avx2 ? kernels::Isa::avx2 : kernels::best_isa();
+}
+
 }  // namespace
 
 std::vector<std::string> Device::names() {
@@ -61,11 +73,11 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
     device->name_ = lower(name);
     device->is_cpu_ = device->name_ == "cpu";
     if (device->is_cpu_) {
-        if (kernels == Kernels::packed && !kernels::packed_kernels_available()) {
-            return bad_input("kernels packed need a processor with AVX2, FMA and F16C");
+        if (needed_isa(kernels) > kernels::best_isa()) {
+            return bad_input(kernels == Kernels::packed_avx512
+                                 ? "kernels packed-avx512 need a processor with AVX-512 VNNI"
+                                 : "kernels packed need a processor with AVX2, FMA and F16C");
         }
-        device->packs_ =
-            kernels == Kernels::packed || (kernels == Kernels::automatic && kernels::packed_kernels_available());
         device->threads_ = threads > 0 ? threads : physical_cores();
         device->backend_.reset(ggml_backend_cpu_init());
         if (!device->backend_) return runtime_error("the CPU backend failed to start");
@@ -73,13 +85,13 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
             ggml_backend_cpu_set_n_threads(device->backend_.get(), device->threads_);
         } else {
             // Our kernels bring their own threads; what is left to ggml is too small to share out.
-            device->pool_ = std::make_unique<kernels::ThreadPool>(device->threads_);
+            device->pool_ = std::make_unique<kernels::ThreadPool>(device->threads_, allowed_isa(kernels));
             device->threads_ = device->pool_->threads();
             ggml_backend_cpu_set_n_threads(device->backend_.get(), 1);
         }
         return device;
     }
-    if (kernels == Kernels::generic || kernels == Kernels::packed) {
+    if (kernels != Kernels::automatic && kernels != Kernels::library) {
         return bad_input("kernels generic and packed run on the CPU only, not on " + name);
     }
     for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
@@ -92,6 +104,19 @@ Result<std::unique_ptr<Device>> Device::open(const std::string& name, int thread
     std::string known;
     for (const std::string& n : names()) known += (known.empty() ? "" : ", ") + n;
     return bad_input("there is no device " + name + ", this machine and build have " + known);
+}
+
+const char* Device::kernels_name() const {
+    if (!exact()) return "library";
+    switch (pool_->isa()) {
+        case kernels::Isa::avx512:
+            return "packed-avx512";
+        case kernels::Isa::avx2:
+            return "packed-avx2";
+        case kernels::Isa::portable:
+            break;
+    }
+    return "generic";
 }
 
 std::string Device::description() const {

@@ -23,16 +23,17 @@ class Device {
     bool is_cpu() const { return is_cpu_; }
     /// Row-independent kernels of our own (docs/exactness.md) instead of ggml's.
     bool exact() const { return pool_ != nullptr; }
-    /// Whether the AVX2 kernels run: weights are repacked where their type has a packed form (kernels/packed.h), and
+    /// Whether the vectorised kernels run: weights are repacked where their type has a packed form (kernels/packed.h), and
     /// 16-bit floats are multiplied where they lie (kernels/half.h).
-    bool packs() const { return packs_; }
+    bool packs() const { return pool_ && pool_->isa() != kernels::Isa::portable; }
     /// Threads of the exact kernels. REQUIRES exact().
     kernels::ThreadPool& pool() const { return *pool_; }
     int threads() const { return threads_; }
     const std::string& name() const { return name_; }
     std::string description() const;
     std::size_t free_bytes() const;
-    const char* kernels_name() const { return packs_ ? "packed" : exact() ? "generic" : "library"; }
+    /// packed-avx512, packed-avx2, generic or library.
+    const char* kernels_name() const;
 
     /// Names `open` accepts on this machine.
     static std::vector<std::string> names();
@@ -43,7 +44,6 @@ class Device {
     std::string name_;
     int threads_ = 1;
     bool is_cpu_ = true;
-    bool packs_ = false;
     std::unique_ptr<kernels::ThreadPool> pool_;
 };
 

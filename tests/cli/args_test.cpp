@@ -76,7 +76,7 @@ TEST_F(ArgsTest, ListsTheWordsWhereOneIsWrong) {
     EXPECT_EQ(refuse({"--method", "dflash"}), "--method: expected ar, chain, tree or beam, got 'dflash'");
     EXPECT_TRUE(contains(refuse({"--kv-type", "f32"}), "f16, bf16 or q8_0"));
     EXPECT_TRUE(contains(refuse({"--controller", "Static"}), "static, ema, ema+static or curve"));
-    EXPECT_TRUE(contains(refuse({"--kernels="}), "auto, packed, generic or library"));
+    EXPECT_TRUE(contains(refuse({"--kernels="}), "auto, packed, packed-avx2, packed-avx512, generic or library"));
 }
 
 TEST_F(ArgsTest, RefusesWholeNumbersThatAreNone) {

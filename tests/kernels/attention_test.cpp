@@ -2,7 +2,6 @@
 #include "kernels/attention.h"
 
 #include <ggml-cpu.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,36 +9,38 @@
 #include <random>
 #include <vector>
 
+#include "products.h"
+
 namespace bastion::kernels {
 namespace {
 
-constexpr int kHeadDim = 32, kHeads = 6, kKvHeads = 2, kCells = 640;  // more than two segments of the vectorised path
+constexpr int kHeads = 6, kKvHeads = 2, kCells = 640;  // more than two segments of the vectorised path
 
 /// A cache and queries of random values, and a pass over some rows of it.
 class Attention {
  public:
-    explicit Attention(ggml_type type) : type_(type), ctx_(ggml_init({1u << 24, nullptr, false})) {
+    explicit Attention(ggml_type type)
+        : type_(type), head_dim_(type == GGML_TYPE_F16 ? 48 : 64), ctx_(ggml_init({1u << 24, nullptr, false})) {
         std::mt19937 random(7);
         std::normal_distribution<float> normal;
-        keys_ = ggml_new_tensor_2d(ctx_.get(), type, kHeadDim * kKvHeads, kCells);
-        values_ = ggml_new_tensor_2d(ctx_.get(), type, kHeadDim * kKvHeads, kCells);
+        keys_ = ggml_new_tensor_2d(ctx_.get(), type, head_dim_ * kKvHeads, kCells);
+        values_ = ggml_new_tensor_2d(ctx_.get(), type, head_dim_ * kKvHeads, kCells);
         for (ggml_tensor* t : {keys_, values_}) {
             std::vector<float> numbers(ggml_nelements(t));
             for (float& n : numbers) n = normal(random);
             ggml_quantize_chunk(type, numbers.data(), t->data, 0, kCells, t->ne[0], nullptr);
         }
-        query_.resize(static_cast<std::size_t>(kHeadDim) * kHeads);
+        query_.resize(static_cast<std::size_t>(head_dim_) * kHeads);
         for (float& n : query_) n = 2.0f * normal(random);
     }
 
     /// Every row asks the same query. One output row a plan row.
     std::vector<std::vector<float>> run(const std::vector<std::vector<std::int64_t>>& contexts, int shared, int threads,
-                                        bool vectorised) const {
-        ThreadPool pool(threads);
+                                        Isa isa) const {
+        ThreadPool pool(threads, isa);
         AttentionPlan plan;
         plan.pool = &pool;
-        plan.vectorised = vectorised;
-        plan.head_dim = kHeadDim;
+        plan.head_dim = head_dim_;
         plan.heads = kHeads;
         plan.kv_heads = kKvHeads;
         plan.scale = 0.3f;
@@ -50,7 +51,7 @@ class Attention {
         }
         ggml_context_ptr ctx(ggml_init({1u << 24, nullptr, false}));
         const auto rows = static_cast<std::int64_t>(contexts.size());
-        ggml_tensor* q = ggml_new_tensor_3d(ctx.get(), GGML_TYPE_F32, kHeadDim, kHeads, rows);
+        ggml_tensor* q = ggml_new_tensor_3d(ctx.get(), GGML_TYPE_F32, head_dim_, kHeads, rows);
         for (std::int64_t r = 0; r < rows; ++r) {
             std::memcpy(static_cast<char*>(q->data) + r * q->nb[2], query_.data(), query_.size() * sizeof(float));
         }
@@ -75,13 +76,13 @@ class Attention {
             double sum = 0;
             for (std::int64_t cell : context) {
                 double dot = 0;
-                for (int j = 0; j < kHeadDim; ++j) dot += query_[head * kHeadDim + j] * number(keys_, cell, kv, j);
+                for (int j = 0; j < head_dim_; ++j) dot += query_[head * head_dim_ + j] * number(keys_, cell, kv, j);
                 weights.push_back(std::exp(0.3 * dot));
                 sum += weights.back();
             }
             for (std::size_t i = 0; i < context.size(); ++i) {
-                for (int j = 0; j < kHeadDim; ++j) {
-                    out[head * kHeadDim + j] += weights[i] / sum * number(values_, context[i], kv, j);
+                for (int j = 0; j < head_dim_; ++j) {
+                    out[head * head_dim_ + j] += weights[i] / sum * number(values_, context[i], kv, j);
                 }
             }
         }
@@ -93,10 +94,11 @@ class Attention {
         std::vector<float> row(t->ne[0]);
         ggml_get_type_traits(type_)->to_float(static_cast<const char*>(t->data) + cell * t->nb[1], row.data(),
                                               t->ne[0]);
-        return row[kv_head * kHeadDim + j];
+        return row[kv_head * head_dim_ + j];
     }
 
     ggml_type type_;
+    int head_dim_;
     ggml_context_ptr ctx_;
     ggml_tensor *keys_, *values_;
     std::vector<float> query_;
@@ -123,10 +125,10 @@ TEST_P(TreeAttention, EqualsTheDefinition) {
     const Attention attention(GetParam());
     // Products of 16-bit caches are rounded to f32, q8_0 queries to 8 bits.
     const double tolerance = GetParam() == GGML_TYPE_Q8_0 ? 0.08 : GetParam() == GGML_TYPE_BF16 ? 0.02 : 0.005;
-    for (const bool vectorised : {false, true}) {
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
         for (const int shared : {1, 7, 8, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 5, shared);
-            const auto rows = attention.run(contexts, shared, 2, vectorised);
+            const auto rows = attention.run(contexts, shared, 2, isa);
             for (std::size_t r = 0; r < rows.size(); ++r) {
                 const std::vector<double> expected = attention.expected(contexts[r]);
                 for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -139,19 +141,32 @@ TEST_P(TreeAttention, EqualsTheDefinition) {
 
 TEST_P(TreeAttention, GivesTheSameBitsInAnyCompany) {
     const Attention attention(GetParam());
-    for (const bool vectorised : {false, true}) {
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
         for (const int shared : {1, 13, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 9, 100 + shared);
-            const auto together = attention.run(contexts, shared, 3, vectorised);
+            const auto together = attention.run(contexts, shared, 3, isa);
             for (std::size_t r = 0; r < contexts.size(); ++r) {
-                const auto alone = attention.run({contexts[r]}, shared, 1, vectorised).front();
+                const auto alone = attention.run({contexts[r]}, shared, 1, isa).front();
                 ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0);
-                const auto cut = attention.run({contexts[r]}, shared, 4, vectorised).front();
+                const auto cut = attention.run({contexts[r]}, shared, 4, isa).front();
                 ASSERT_EQ(std::memcmp(alone.data(), cut.data(), alone.size() * sizeof(float)), 0);
                 // Where the run ends and the list begins is bookkeeping, not arithmetic.
-                const auto listed = attention.run({contexts[r]}, 1, 2, vectorised).front();
+                const auto listed = attention.run({contexts[r]}, 1, 2, isa).front();
                 ASSERT_EQ(std::memcmp(alone.data(), listed.data(), alone.size() * sizeof(float)), 0);
             }
+        }
+    }
+}
+
+TEST_P(TreeAttention, GivesTheSameBitsWithEveryVectorLength) {
+    BASTION_NEED_VECTORS();
+    const Attention attention(GetParam());
+    for (const int shared : {1, 13, 40, 250, 256, 560}) {
+        const auto contexts = tree_contexts(shared, 9, 200 + shared);
+        const auto narrow = attention.run(contexts, shared, 2, Isa::avx2);
+        const auto wide = attention.run(contexts, shared, 2, Isa::avx512);
+        for (std::size_t r = 0; r < contexts.size(); ++r) {
+            ASSERT_EQ(std::memcmp(narrow[r].data(), wide[r].data(), wide[r].size() * sizeof(float)), 0);
         }
     }
 }

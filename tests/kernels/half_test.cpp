@@ -8,9 +8,7 @@ namespace {
 
 class Half : public testing::TestWithParam<ggml_type> {
  protected:
-    void SetUp() override {
-        if (!half_kernels_support(GetParam())) GTEST_SKIP() << "this processor has no kernels for 16-bit floats";
-    }
+    void SetUp() override { BASTION_NEED_VECTORS(); }
 };
 
 TEST_P(Half, HoldsEveryFiniteWeight) {

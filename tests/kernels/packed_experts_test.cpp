@@ -61,9 +61,7 @@ class Experts {
 
 class PackedExperts : public testing::TestWithParam<ggml_type> {
  protected:
-    void SetUp() override {
-        if (!packed_kernels_available()) GTEST_SKIP() << "no packed kernels on this processor";
-    }
+    void SetUp() override { BASTION_NEED_VECTORS(); }
 };
 
 TEST_P(PackedExperts, GiveEveryRowWhatItsExpertAloneGives) {

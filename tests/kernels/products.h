@@ -19,6 +19,10 @@
 
 namespace bastion::kernels {
 
+/// Ends the test on processors without AVX2.
+#define BASTION_NEED_VECTORS() \
+    if (best_isa() == Isa::portable) GTEST_SKIP() << "this processor has no vectorised kernels"
+
 struct Shape {
     ggml_type type;
     std::int64_t k, m;
@@ -89,7 +93,7 @@ class Matrix {
 /// Products with one matrix by the kernels for its type, as operations of a graph.
 class Product {
  public:
-    explicit Product(const Matrix& w, int threads = 1) : pool_(threads), w_(w.tensor()) {
+    explicit Product(const Matrix& w, int threads = 1, Isa isa = best_isa()) : pool_(threads, isa), w_(w.tensor()) {
         if (PackedMatrix::supports(w_->type)) packed_.emplace(w_, pool_);
     }
 

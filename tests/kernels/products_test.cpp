@@ -7,9 +7,7 @@ namespace {
 
 class Products : public testing::TestWithParam<Shape> {
  protected:
-    void SetUp() override {
-        if (!packed_kernels_available()) GTEST_SKIP() << "this processor has no AVX2 kernels";
-    }
+    void SetUp() override { BASTION_NEED_VECTORS(); }
 
     /// [count][k], with a stretch of zeros now and then: a block without scale.
     static std::vector<float> activations(int count, unsigned seed) {
@@ -50,6 +48,16 @@ TEST_P(Products, GiveTheSameBitsAloneAndInAnyCompany) {
     // From another place in the pass.
     const auto shifted = two(x.data() + 3 * k, 9);
     EXPECT_EQ(std::memcmp(shifted.data(), alone.data() + 3 * m, shifted.size() * sizeof(float)), 0);
+}
+
+TEST_P(Products, GiveTheSameBitsWithEveryInstructionSet) {
+    const Matrix matrix = Matrix::quantised(GetParam(), 5);
+    Product narrow(matrix, 1, Isa::avx2), wide(matrix, 2);
+    for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17}) {
+        const auto x = activations(count, 6 + count);
+        const auto expected = narrow(x), found = wide(x);
+        ASSERT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << count << " rows";
+    }
 }
 
 std::vector<Shape> shapes() {

@@ -50,6 +50,10 @@ std::string name_of(Kernels kernels) {
     switch (kernels) {
         case Kernels::packed:
             return "packed";
+        case Kernels::packed_avx2:
+            return "packed_avx2";
+        case Kernels::packed_avx512:
+            return "packed_avx512";
         case Kernels::generic:
             return "generic";
         case Kernels::library:

@@ -12,6 +12,10 @@ from .store import TEACHER, FeatureStore, read_answers
 from .target import Target
 
 
+BATCH = 8  # sequences a pass
+REACH = 256  # answers among which a batch finds others of its length
+
+
 def bits(rows: torch.Tensor):
     """bfloat16 bits of a float tensor, as numpy uint16."""
     return rows.to(torch.bfloat16).cpu().contiguous().view(torch.uint16).numpy()
@@ -24,13 +28,20 @@ def run(target_path: Path, answers: Path, out: Path, device: str, taps: list[int
     store = FeatureStore(out, taps, target.config.hidden_size, target_path.name)
     done = {s.id for s in store.sequences}
     todo = [a for a in read_answers(answers) if a.id not in done]
-    progress = Progress("features", len(done) + len(todo), len(done))
-    for number, answer in enumerate(todo, len(done) + 1):
-        room = max_tokens - len(answer.prompt)
-        if room >= 2:
-            cut = replace(answer, tokens=answer.tokens[:room])
-            tapped, ids, logprobs = target.features(cut.prompt + cut.tokens, taps, len(cut.prompt) - 1, TEACHER)
-            store.append(cut, bits(tapped), ids.cpu().numpy(), logprobs.cpu().numpy())
-        progress.update(number, f"{store.rows} rows")
+    cut = [replace(a, tokens=a.tokens[: max(max_tokens - len(a.prompt), 0)]) for a in todo]
+    cut = [a for a in cut if len(a.tokens) >= 2]
+    progress = Progress("features", len(done) + len(cut), len(done))
+    number = len(done)
+    for at in range(0, len(cut), REACH):
+        # Neighbours by length make a batch.
+        reach = sorted(cut[at : at + REACH], key=lambda a: len(a.prompt) + len(a.tokens))
+        for first in range(0, len(reach), BATCH):
+            batch = reach[first : first + BATCH]
+            results = target.features([a.prompt + a.tokens for a in batch], taps, [len(a.prompt) - 1 for a in batch],
+                                      TEACHER)
+            for answer, (tapped, ids, logprobs) in zip(batch, results):
+                store.append(answer, bits(tapped), ids.cpu().numpy(), logprobs.cpu().numpy())
+            number += len(batch)
+            progress.update(number, f"{store.rows} rows")
     progress.close()
     store.close()

@@ -35,7 +35,8 @@ def read_prompts(path: Path) -> list[Prompt]:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     prompts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # Not splitlines(), which also splits at U+2028 and its like, allowed within JSON strings.
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -1,5 +1,5 @@
-// Softmax attention for processors with AVX2, FMA and F16C: keys and values are converted once for all rows and heads
-// that share them.
+// Vectorised softmax attention, cut into tasks: keys and values are converted once for all rows and heads that share
+// them.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace bastion::kernels {
 /// order, whoever computed them, so that a long context can be cut for threads without changing a bit.
 inline constexpr int kSegmentPlaces = 256;
 
-/// Whether `attend_avx2` serves caches of this type and head size on this processor.
-bool attention_avx2_available(ggml_type type, int head_dim);
+/// Whether `attend_task` serves caches of this type and head size, on processors with AVX2 or more.
+bool attention_tasks_support(ggml_type type, int head_dim);
 
 /// Rows [first_row, last_row) that begin at the same cell, all query heads of one key/value head, and of every row the
 /// segments [first_segment, last_segment).
@@ -48,7 +48,7 @@ int segments_of(const AttentionRow& row);
 /// must then have all segments), else into `results`. Each row and head goes through its places in blocks of 32,
 /// counted from the row's first position, by operations that depend on nothing else: how rows, heads and segments are
 /// grouped into tasks does not change a bit.
-void attend_avx2(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,
+void attend_task(const AttentionPlan& plan, const AttentionTask& task, const ggml_tensor* q, const ggml_tensor* keys,
                  const ggml_tensor* values, SegmentResults* results, ggml_tensor* dst);
 
 /// Merges the segments of all heads of a row into `dst`.

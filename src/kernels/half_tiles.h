@@ -1,4 +1,4 @@
-// The inner loops of kernels/half.h for processors with AVX2, FMA and F16C.
+// The inner loops of kernels/half.h. All instruction sets give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,11 @@ struct HalfTile {
     std::int64_t k = 0;
 };
 
-// Products of a tile: out[c * out_stride + row]. REQUIRES avx2_available().
+// Products of a tile: out[c * out_stride + row].
 void tile_f16_avx2(const HalfTile& tile, float* out, std::int64_t out_stride);
 void tile_bf16_avx2(const HalfTile& tile, float* out, std::int64_t out_stride);
+// Of a tile of kHalfTileRows rows.
+void tile_f16_avx512(const HalfTile& tile, float* out, std::int64_t out_stride);
+void tile_bf16_avx512(const HalfTile& tile, float* out, std::int64_t out_stride);
 
 }  // namespace bastion::kernels

@@ -1,0 +1,239 @@
+#include "kernels/packed_avx512.h"
+
+#include <cstdlib>
+
+#if defined(__x86_64__)
+#include "kernels/avx512.h"
+
+namespace bastion::kernels {
+namespace {
+
+// As in packed_avx2.cpp.
+constexpr std::size_t kPrefetchAhead = 4096;
+
+BASTION_AVX512_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) {
+    for (std::size_t line = 0; line < bytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(begin) + kPrefetchAhead + line, _MM_HINT_T0);
+    }
+}
+
+BASTION_AVX512_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
+
+BASTION_AVX512_INLINE __m512 halves16(const std::uint8_t* p) {
+    return widen16<Half::f16>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+/// Sixteen unsigned bytes as f32.
+BASTION_AVX512_INLINE __m512 small_numbers16(const std::uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+/// Quantised rows, `stride` bytes apart, from some unit on. The f32 sums and the sums of 16 stand at fixed distances
+/// behind the scales.
+struct Rows {
+    const char* bytes;
+    const char* scales;
+    std::size_t stride;
+    std::size_t units;  ///< of a whole row
+
+    BASTION_AVX512_INLINE static __m512i broadcast4(const char* p) {
+        int word;
+        __builtin_memcpy(&word, p, sizeof word);
+        return _mm512_set1_epi32(word);
+    }
+    BASTION_AVX512_INLINE static __m512 broadcast(const char* p) {
+        float value;
+        __builtin_memcpy(&value, p, sizeof value);
+        return _mm512_set1_ps(value);
+    }
+    /// Bytes 4g to 4g + 3 of the unit, for every weight row.
+    BASTION_AVX512_INLINE __m512i four(int c, int g) const { return broadcast4(bytes + c * stride + g * 4); }
+    BASTION_AVX512_INLINE __m512 scale(int c) const { return broadcast(scales + c * stride); }
+    BASTION_AVX512_INLINE __m512 sum(int c) const { return broadcast(scales + c * stride + 4 * units); }
+    /// Sums of the first and of the last 16 bytes, as 16-bit numbers.
+    BASTION_AVX512_INLINE __m512i byte_sums(int c) const { return broadcast4(scales + c * stride + 8 * units); }
+    BASTION_AVX512_INLINE void next() {
+        bytes += kUnitColumns;
+        scales += sizeof(float);
+    }
+};
+
+/// Values of columns 8g to 8g + 3 and 8g + 4 to 8g + 7 of a unit, of forms with nibbles and maybe planes.
+template <Form F, int G>
+BASTION_AVX512_INLINE void values_of(const std::uint8_t* unit, __m512i& first, __m512i& second) {
+    constexpr int kBits = high_bits(F);
+    const __m512i mask = _mm512_set1_epi8(0xF);
+    const __m512i w = load64(unit + G * 64);
+    first = _mm512_and_si512(w, mask);
+    second = _mm512_and_si512(_mm512_srli_epi16(w, 4), mask);
+    if constexpr (kBits > 0) {
+        constexpr int kGroups = 4 / kBits;  // a plane serves
+        // What a 16-bit shift brings over from the neighbouring byte falls beside the mask.
+        const __m512i high = _mm512_set1_epi8(kBits == 1 ? 0x10 : 0x30);
+        const __m512i plane =
+            _mm512_srli_epi16(load64(unit + low_bytes(F) + G / kGroups * 64), G % kGroups * kBits);
+        first = _mm512_or_si512(first, _mm512_and_si512(plane, high));
+        second = _mm512_or_si512(second, _mm512_and_si512(_mm512_slli_epi16(plane, 4), high));
+    }
+}
+
+template <Form F, int C, int G>
+BASTION_AVX512_INLINE void add_group(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+    __m512i first, second;
+    values_of<F, G>(unit, first, second);
+    for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], first, x.four(c, 2 * G));
+    for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], second, x.four(c, 2 * G + 1));
+}
+
+template <int C>
+BASTION_AVX512_INLINE void clear(__m512i (&sums)[C]) {
+    for (int c = 0; c < C; ++c) sums[c] = _mm512_setzero_si512();
+}
+
+/// Signed bytes are raised by 128, because the multiplication takes unsigned times signed ones.
+template <int C>
+BASTION_AVX512_INLINE void dot_bytes(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+    const __m512i raise = _mm512_set1_epi8(static_cast<char>(0x80));
+    clear(sums);
+    for (int g = 0; g < 8; ++g) {
+        const __m512i w = _mm512_xor_si512(load64(unit + g * 64), raise);
+        for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], w, x.four(c, g));
+    }
+}
+
+/// Sixteen signed bytes, each as the pair (byte, 0) or (0, byte) of 16-bit numbers.
+BASTION_AVX512_INLINE __m512i levels16(const std::uint8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+/// Q6_K: each 16 columns have a signed 8-bit scale, which multiplies in integers. The result is below 2^24 in
+/// magnitude (32 columns x 32 x 127 x 128), so f32 holds it.
+template <int C>
+BASTION_AVX512_INLINE void dot_scaled(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+    constexpr Form kForm = Form::q6_K;
+    const __m512i first = levels16(unit + value_bytes(kForm));
+    const __m512i second = levels16(unit + value_bytes(kForm) + kTileRows);
+    // Pairs of 16-bit numbers: the first level below, the second above.
+    const __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, first, _mm512_slli_epi32(second, 16));
+    __m512i later[C];
+    clear(sums);
+    add_group<kForm, C, 0>(unit, x, sums);
+    add_group<kForm, C, 1>(unit, x, sums);
+    clear(later);
+    add_group<kForm, C, 2>(unit, x, later);
+    add_group<kForm, C, 3>(unit, x, later);
+    for (int c = 0; c < C; ++c) {
+        const __m512i scaled =
+            _mm512_add_epi32(_mm512_mullo_epi32(sums[c], first), _mm512_mullo_epi32(later[c], second));
+        const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x.byte_sums(c)), 5);
+        static_assert(value_offset(kForm) == 1 << 5);
+        sums[c] = _mm512_sub_epi32(scaled, excess);
+    }
+}
+
+/// Integer dot products of one unit, those of signed values where the form has an offset.
+template <Form F, int C>
+BASTION_AVX512_INLINE void dot(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+    if constexpr (F == Form::q6_K) {
+        dot_scaled<C>(unit, x, sums);
+        return;
+    } else if constexpr (F == Form::q8_0) {
+        dot_bytes<C>(unit, x, sums);
+    } else {
+        clear(sums);
+        add_group<F, C, 0>(unit, x, sums);
+        add_group<F, C, 1>(unit, x, sums);
+        add_group<F, C, 2>(unit, x, sums);
+        add_group<F, C, 3>(unit, x, sums);
+    }
+    constexpr int kOffset = F == Form::q8_0 ? 128 : value_offset(F);
+    if constexpr (kOffset != 0) {
+        const __m512i offset = _mm512_set1_epi16(kOffset);
+        for (int c = 0; c < C; ++c) {
+            sums[c] = _mm512_sub_epi32(sums[c], _mm512_madd_epi16(x.byte_sums(c), offset));
+        }
+    }
+}
+
+/// See packed_avx2.cpp: the same numbers in the same order.
+template <Form F>
+BASTION_AVX512_INLINE __m512 scale_of(const std::uint8_t* unit, const std::uint8_t* shared) {
+    const std::uint8_t* own = unit + value_bytes(F);
+    if constexpr (F == Form::q6_K) return halves16(shared);
+    if constexpr (!two_level(F)) return halves16(own);
+    return _mm512_mul_ps(halves16(shared), small_numbers16(own));
+}
+
+template <Form F>
+BASTION_AVX512_INLINE __m512 minimum_of(const std::uint8_t* unit, const std::uint8_t* shared) {
+    const std::uint8_t* own = unit + value_bytes(F);
+    if constexpr (!two_level(F)) return halves16(own + kHalfs);
+    return _mm512_mul_ps(halves16(shared + kHalfs), small_numbers16(own + kTileRows));
+}
+
+template <Form F, int C>
+BASTION_AVX512_INLINE void add_unit(const std::uint8_t* unit, const std::uint8_t* shared, const Rows& x,
+                                    __m512 (&totals)[C]) {
+    __m512i sums[C];
+    dot<F, C>(unit, x, sums);
+    const __m512 scale = scale_of<F>(unit, shared);
+    for (int c = 0; c < C; ++c) {
+        const __m512 both = _mm512_mul_ps(scale, x.scale(c));
+        totals[c] = _mm512_add_ps(totals[c], _mm512_mul_ps(_mm512_cvtepi32_ps(sums[c]), both));
+    }
+    if constexpr (has_minima(F)) {
+        const __m512 minimum = minimum_of<F>(unit, shared);
+        for (int c = 0; c < C; ++c) {
+            const __m512 part = _mm512_mul_ps(minimum, x.sum(c));
+            totals[c] = two_level(F) ? _mm512_sub_ps(totals[c], part) : _mm512_add_ps(totals[c], part);
+        }
+    }
+}
+
+template <Form F, int C>
+BASTION_AVX512 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+                         float* out) {
+    __m512 totals[C];
+    for (int c = 0; c < C; ++c) totals[c] = _mm512_setzero_ps();
+    Rows x{activations, activations + units * kUnitColumns, stride, static_cast<std::size_t>(units)};
+    constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
+    for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
+        if constexpr (two_level(F)) prefetch(data + kUnits, shared_bytes(F));
+#pragma GCC unroll 1
+        for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
+            prefetch(data + at, unit_bytes(F));
+            add_unit<F, C>(data + at, data + kUnits, x, totals);
+            x.next();
+        }
+    }
+    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kTileRows, totals[c]);
+}
+
+using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
+
+template <Form F>
+constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>,
+                                                      tile<F, 5>, tile<F, 6>, tile<F, 7>, tile<F, 8>};
+
+constexpr const TileKernel* kKernels[kForms] = {  // in the order of Form
+    kByColumns<Form::q4_0>, kByColumns<Form::q4_1>, kByColumns<Form::q5_0>, kByColumns<Form::q5_1>,
+    kByColumns<Form::q8_0>, kByColumns<Form::q4_K>, kByColumns<Form::q5_K>, kByColumns<Form::q6_K>};
+
+}  // namespace
+
+void tile_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+                 int columns, float* out) {
+    kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
+}
+
+}  // namespace bastion::kernels
+
+#else  // other processors: never called, best_isa() says no
+
+namespace bastion::kernels {
+
+void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+
+}  // namespace bastion::kernels
+
+#endif

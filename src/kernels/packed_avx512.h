@@ -1,0 +1,17 @@
+// The inner loops of kernels/packed.h for processors with AVX-512 VNNI. They give the bits of those of packed_avx2.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/packed_form.h"
+
+namespace bastion::kernels {
+
+inline constexpr int kMaxColumnsAvx512 = 8;  ///< activation rows the inner loops take at once
+
+/// See tile_avx2; `columns` is 1 to kMaxColumnsAvx512. REQUIRES Isa::avx512.
+void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
+                 int columns, float* out);
+
+}  // namespace bastion::kernels
