@@ -10,7 +10,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <unordered_map>
 
 #include "cli/files.h"
 
@@ -102,19 +101,6 @@ std::string answer_line(const AnswerRecord& answer) {
     json["text"] = answer.text;
     json["stop_reason"] = to_string(answer.stop_reason);
     return json.dump();
-}
-
-Status check_unique_ids(const std::vector<BenchPrompt>& prompts, const std::string& name) {
-    std::unordered_map<std::string, int> line_of;
-    for (const BenchPrompt& prompt : prompts) {
-        const auto [earlier, is_new] = line_of.try_emplace(prompt.id, prompt.line);
-        if (!is_new) {
-            return bad_input("'" + name + "' has the id '" + prompt.id + "' on line " +
-                             std::to_string(earlier->second) + " and on line " + std::to_string(prompt.line) +
-                             ", expected every id once");
-        }
-    }
-    return {};
 }
 
 Result<AnswersFile> AnswersFile::open(const std::string& path) {

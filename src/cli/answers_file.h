@@ -28,9 +28,6 @@ struct AnswerRecord {
 /// `{"id","source","temperature","prompt_tokens":[..],"tokens":[..],"text","stop_reason"}` without a newline.
 std::string answer_line(const AnswerRecord& answer);
 
-/// Resuming goes by ids, so an id on two lines of the prompts file `name` is refused with both lines.
-Status check_unique_ids(const std::vector<BenchPrompt>& prompts, const std::string& name);
-
 /// The answers of earlier runs and the place for new ones.
 class AnswersFile {
  public:

@@ -21,15 +21,17 @@ struct BenchFlags {
     EngineOptions engine;
     GenerateOptions generate;
     PromptOptions prompt;
-    std::string prompts, methods = "ar,chain,tree", out;
+    std::vector<std::string> prompts;
+    std::string methods = "ar,chain,tree", out;
     int limit = 0, repeat = 1;
 };
 
 void declare(Flags& flags, BenchFlags& o) {
     flags.section("benchmark");
-    flags("prompts", o.prompts, "FILE.jsonl", "one JSON object a line, with `prompt` or `turns`");
-    flags("limit", o.limit, "N", "only the first N prompts, 0: all");
-    flags("methods", o.methods, "LIST", "of ar, chain, tree, tree:N, beam:WxD, llama.cpp");
+    flags("prompts", o.prompts, "FILE.jsonl",
+          "one JSON object a line, with `prompt` or `turns`; repeatable, every file is a set of its own");
+    flags("limit", o.limit, "N", "only the first N prompts of every set, 0: all");
+    flags("methods", o.methods, "LIST", "of ar, chain, tree, tree@CONTROLLER, tree:N, beam:WxD, llama.cpp");
     flags("repeat", o.repeat, "N", "runs of every method on every prompt; the fastest counts");
     flags("out", o.out, "FILE.json", "write all results");
     flags.limit("limit", 0, 1e9);
@@ -44,11 +46,12 @@ void declare(Flags& flags, BenchFlags& o) {
 /// Everything that is measured, and the answerer of each method.
 class Bench {
  public:
-    Bench(Engine& engine, const BenchFlags& o, std::vector<BenchMethod> methods, std::vector<BenchPrompt> prompts,
+    Bench(Engine& engine, const BenchFlags& o, std::vector<BenchMethod> methods, PromptSets prompts,
           ProgressLine& progress)
         : engine_(engine), o_(o), progress_(progress) {
         results_.methods = std::move(methods);
-        results_.prompts = std::move(prompts);
+        results_.sets = std::move(prompts.sets);
+        results_.prompts = std::move(prompts.prompts);
     }
 
     /// Refuses what cannot be measured before anything is.
@@ -163,6 +166,17 @@ Result<int> finish(const BenchResults& results, const BenchFlags& o, const Engin
     return kExitOk;
 }
 
+Status check_methods(const Flags& flags, const BenchFlags& o, const std::vector<BenchMethod>& methods) {
+    for (const BenchMethod& method : methods) {
+        if (method.reference) BASTION_CHECK(check_llama_options(o.generate));
+    }
+    const auto undecided = [](const BenchMethod& method) { return method.adaptive() && !method.controller; };
+    if (flags.given("controller") && std::none_of(methods.begin(), methods.end(), undecided)) {
+        return bad_input("--controller belongs to the method tree, which --methods does not list");
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<int> bench_command(const Args& args) {
@@ -178,11 +192,8 @@ Result<int> bench_command(const Args& args) {
     if (!flags.given("prompts")) return bad_input("bench needs --prompts FILE.jsonl");
     if (flags.given("out")) BASTION_CHECK(check_writable(o.out, "results"));
     BASTION_ASSIGN(std::vector<BenchMethod> methods, parse_methods(o.methods));
-    for (const BenchMethod& method : methods) {
-        if (method.reference) BASTION_CHECK(check_llama_options(o.generate));
-    }
-    BASTION_ASSIGN(const std::string text, read_text(o.prompts, "prompts"));
-    BASTION_ASSIGN(std::vector<BenchPrompt> prompts, parse_prompts(text, o.prompts, o.limit));
+    BASTION_CHECK(check_methods(flags, o, methods));
+    BASTION_ASSIGN(PromptSets prompts, read_prompt_sets(o.prompts, o.limit));
 
     ProgressLine progress;
     BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));

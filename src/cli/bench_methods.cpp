@@ -8,8 +8,24 @@ namespace bastion::cli {
 
 namespace {
 
+/// What follows the @ of `item`.
+Status parse_controller(const std::string& item, const std::string& text, BenchMethod& method) {
+    if (!method.adaptive()) return bad_input("--methods '" + item + "': only a tree of budget auto has a controller");
+    for (const auto& [candidate, value] : Words<ControllerKind>::table) {
+        if (text == candidate) method.controller = value;
+    }
+    if (method.controller) return {};
+    return bad_input("--methods '" + item + "': expected " + word_list<ControllerKind>() + " after the @");
+}
+
 Result<BenchMethod> parse_method(const std::string& item) {
     BenchMethod method{.name = item};
+    if (const std::size_t at = item.find('@'); at != std::string::npos) {
+        BASTION_ASSIGN(method, parse_method(item.substr(0, at)));
+        method.name = item;
+        BASTION_CHECK(parse_controller(item, item.substr(at + 1), method));
+        return method;
+    }
     const std::size_t colon = item.find(':');
     const std::string kind = item.substr(0, colon);
     const std::string detail = colon == std::string::npos ? "" : item.substr(colon + 1);
@@ -30,8 +46,8 @@ Result<BenchMethod> parse_method(const std::string& item) {
     }
     if (item == "llama.cpp") method.reference = true;
     if (item == "ar" || item == "llama.cpp") return method;
-    return bad_input("--methods: expected a list of ar, chain, tree, tree:N, beam:WxD and llama.cpp, got '" + item +
-                     "'");
+    return bad_input("--methods: expected a list of ar, chain, tree, tree@C, tree:N, beam:WxD and llama.cpp, got '" +
+                     item + "'");
 }
 
 }  // namespace
@@ -39,6 +55,7 @@ Result<BenchMethod> parse_method(const std::string& item) {
 GenerateOptions BenchMethod::apply(GenerateOptions options) const {
     options.method = method;
     options.budget = budget;
+    if (controller) options.controller = *controller;
     if (beam_width > 0) options.beam_width = beam_width;
     if (beam_depth > 0) options.beam_depth = beam_depth;
     return options;

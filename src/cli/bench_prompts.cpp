@@ -1,7 +1,10 @@
 #include "cli/bench_prompts.h"
 
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <unordered_map>
 
 #include "cli/files.h"
 
@@ -67,6 +70,35 @@ Result<std::vector<BenchPrompt>> parse_prompts(const std::string& text, const st
     }
     if (prompts.empty()) return bad_input("'" + name + "' has no prompts, expected one JSON object a line");
     return prompts;
+}
+
+Status check_unique_ids(const std::vector<BenchPrompt>& prompts, const std::string& name) {
+    std::unordered_map<std::string, int> line_of;
+    for (const BenchPrompt& prompt : prompts) {
+        const auto [earlier, is_new] = line_of.try_emplace(prompt.id, prompt.line);
+        if (!is_new) {
+            return bad_input("'" + name + "' has the id '" + prompt.id + "' on line " +
+                             std::to_string(earlier->second) + " and on line " + std::to_string(prompt.line) +
+                             ", expected every id once");
+        }
+    }
+    return {};
+}
+
+Result<PromptSets> read_prompt_sets(const std::vector<std::string>& files, int limit) {
+    PromptSets all;
+    for (const std::string& file : files) {
+        const std::string name = std::filesystem::path(file).stem().string();
+        for (const PromptSet& other : all.sets) {
+            if (other.name == name) return bad_input("--prompts: two files are called '" + name + "'");
+        }
+        BASTION_ASSIGN(const std::string text, read_text(file, "prompts"));
+        BASTION_ASSIGN(std::vector<BenchPrompt> prompts, parse_prompts(text, file, limit));
+        BASTION_CHECK(check_unique_ids(prompts, file));
+        all.sets.push_back({name, all.prompts.size(), prompts.size()});
+        std::move(prompts.begin(), prompts.end(), std::back_inserter(all.prompts));
+    }
+    return all;
 }
 
 }  // namespace bastion::cli

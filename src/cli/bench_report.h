@@ -34,6 +34,7 @@ struct MethodTotals {
 
 struct BenchResults {
     std::vector<BenchMethod> methods;
+    std::vector<PromptSet> sets;
     std::vector<BenchPrompt> prompts;
     std::vector<BenchEntry> entries;  ///< complete prompts only
 

@@ -138,15 +138,6 @@ TEST_F(AnswersFileTest, PlacesThatHoldNoFileAreRefused) {
     EXPECT_TRUE(AnswersFile::open("/dev/null").ok()) << "devices are only written to";
 }
 
-TEST(UniqueIdsTest, TheSameIdTwiceIsRefusedWithBothLines) {
-    EXPECT_TRUE(check_unique_ids({{"a", 1, {"x"}}, {"b", 2, {"x"}}}, "p.jsonl").ok());
-    // A prompt without an id goes by its line number, which may be another prompt's id.
-    const Status refused = check_unique_ids({{"4", 1, {"x"}}, {"b", 2, {"x"}}, {"4", 4, {"y"}}}, "p.jsonl");
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().kind, ErrorKind::bad_input);
-    EXPECT_EQ(refused.error().message, "'p.jsonl' has the id '4' on line 1 and on line 4, expected every id once");
-}
-
 TEST(PromptSourceTest, IsATextOrNothing) {
     const auto prompts = parse_prompts(
         "{\"prompt\":\"x\",\"source\":\"sums\"}\n{\"prompt\":\"x\",\"source\":3}\n{\"prompt\":\"x\"}\n", "p", 0);

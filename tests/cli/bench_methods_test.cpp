@@ -39,9 +39,27 @@ TEST(BenchMethodsTest, AlwaysRunsPlainDecoding) {
     EXPECT_EQ(names("tree,ar"), (std::vector<std::string>{"tree", "ar"}));
 }
 
+TEST(BenchMethodsTest, ATreeMayNameItsController) {
+    const auto methods = parse_methods("ar,tree,tree@static,tree@ema+static,tree:auto@curve");
+    ASSERT_TRUE(methods.ok());
+    GenerateOptions given;
+    given.controller = ControllerKind::ema;
+    EXPECT_EQ((*methods)[1].apply(given).controller, ControllerKind::ema) << "as in the options";
+    EXPECT_EQ((*methods)[2].apply(given).controller, ControllerKind::fixed_fit);
+    EXPECT_EQ((*methods)[3].apply(given).controller, ControllerKind::ema_fixed_fit);
+    EXPECT_EQ((*methods)[4].apply(given).controller, ControllerKind::curve);
+    EXPECT_EQ((*methods)[3].name, "tree@ema+static");
+    EXPECT_TRUE((*methods)[4].adaptive());
+    EXPECT_FALSE((*methods)[0].adaptive());
+    const auto refused = parse_methods("tree@fast");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message, "--methods 'tree@fast': expected static, ema, ema+static or curve after the @");
+}
+
 TEST(BenchMethodsTest, RefusesOtherItems) {
-    for (const char* list : {"", ",", "ar,", "ar,,tree", "trees", "tree:0", "tree:", "tree:x", "beam:4", "chain:3",
-                             "ar:1", "llama", "ar,ar", "tree, chain", "AR"}) {
+    for (const char* list :
+         {"", ",", "ar,", "ar,,tree", "trees", "tree:0", "tree:", "tree:x", "beam:4", "chain:3", "ar:1", "llama",
+          "ar,ar", "tree, chain", "AR", "tree@", "tree:4@curve", "ar@curve", "@curve"}) {
         EXPECT_FALSE(parse_methods(list).ok()) << list;
     }
 }

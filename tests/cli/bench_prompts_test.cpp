@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "../model/support.h"
+
 namespace bastion::cli {
 namespace {
 
@@ -60,6 +64,43 @@ TEST(BenchPromptsTest, NamesFileAndLineOfABadLine) {
 TEST(BenchPromptsTest, AFileWithoutPromptsIsRefused) {
     EXPECT_EQ(refuse(""), "'p.jsonl' has no prompts, expected one JSON object a line");
     refuse("\n \n");
+}
+
+TEST(BenchPromptsTest, TheSameIdTwiceIsRefusedWithBothLines) {
+    EXPECT_TRUE(check_unique_ids({{"a", 1, {"x"}}, {"b", 2, {"x"}}}, "p.jsonl").ok());
+    // A prompt without an id goes by its line number, which may be another prompt's id.
+    const Status refused = check_unique_ids({{"4", 1, {"x"}}, {"b", 2, {"x"}}, {"4", 4, {"y"}}}, "p.jsonl");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind, ErrorKind::bad_input);
+    EXPECT_EQ(refused.error().message, "'p.jsonl' has the id '4' on line 1 and on line 4, expected every id once");
+}
+
+std::string write(const std::string& name, const std::string& text) {
+    const std::string path = test::scratch_path(name);
+    std::ofstream(path) << text;
+    return path;
+}
+
+TEST(BenchPromptsTest, FilesAreSetsOneAfterTheOther) {
+    const std::string a = write("sums.jsonl", "{\"prompt\":\"1\"}\n{\"prompt\":\"2\"}\n{\"prompt\":\"3\"}\n");
+    const std::string b = write("poems.v2.jsonl", "{\"prompt\":\"4\"}\n");
+    const auto all = read_prompt_sets({a, b}, 2);
+    ASSERT_TRUE(all.ok());
+    ASSERT_EQ(all->sets.size(), 2u);
+    EXPECT_EQ(all->sets[0].name, "sums");
+    EXPECT_EQ(all->sets[1].name, "poems.v2");
+    ASSERT_EQ(all->prompts.size(), 3u) << "two of the first file, one of the second";
+    EXPECT_TRUE(all->sets[0].has(1));
+    EXPECT_FALSE(all->sets[0].has(2));
+    EXPECT_TRUE(all->sets[1].has(2));
+    EXPECT_EQ(all->prompts[2].turns[0], "4") << "ids of different sets may be the same";
+}
+
+TEST(BenchPromptsTest, TwoSetsOfOneNameAreRefused) {
+    const std::string a = write("sums.jsonl", "{\"prompt\":\"1\"}\n");
+    const auto refused = read_prompt_sets({a, a}, 0);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message, "--prompts: two files are called 'sums'");
 }
 
 }  // namespace
