@@ -41,7 +41,12 @@ class Product {
             packed_->multiply(0, packed_->tiles(), quantised_.data() + first * activation_bytes(kColumns),
                               activation_bytes(kColumns), count, out, kRows);
         } else {
-            multiply_half_rows(w_, 0, kRows, x_.data() + first * kColumns, kColumns, count, out, kRows);
+            ggml_context_ptr headers(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
+            ggml_tensor* in = ggml_new_tensor_2d(headers.get(), GGML_TYPE_F32, kColumns, count);
+            ggml_tensor* result = ggml_new_tensor_2d(headers.get(), GGML_TYPE_F32, kRows, count);
+            in->data = const_cast<float*>(x_.data() + first * kColumns);
+            result->data = out;
+            multiply_half_rows(pool_.isa(), w_, 0, kRows, in, result);
         }
     }
 
@@ -77,7 +82,7 @@ double best_seconds(const Product& product, int count, std::vector<float>& out) 
 }  // namespace
 
 int main() {
-    if (!packed_kernels_available()) {
+    if (best_isa() == Isa::portable) {
         std::puts("this processor has no kernels of our own (AVX2, FMA and F16C)");
         return 0;
     }

@@ -61,7 +61,8 @@ BASTION_AVX2 void convert(const AttentionPlan& plan, const AttentionRow& row, st
     }
 }
 
-/// Dot products of C queries with the keys of a block: scores [C][kBlockPlaces]. Groups of places from `valid` on are left.
+/// Dot products of C queries with the keys of a block: scores [C][kBlockPlaces]. Groups of places from `valid` on are
+/// left.
 template <int C>
 BASTION_AVX2_INLINE void dot(const Query* queries, const float* keys, int valid, int d, float (*scores)[kBlockPlaces]) {
     for (int place = 0; place < valid; place += 2 * kPlaceGroup) {
@@ -89,7 +90,8 @@ BASTION_AVX2_INLINE float softmax(Running& r, float* scores, int valid, float sc
     __m256 s[kBlockPlaces / kPlaceGroup];
     __m256 best = _mm256_set1_ps(kLowest);
     for (int i = 0; i < kBlockPlaces / kPlaceGroup; ++i) {
-        const __m256 inside = _mm256_cmp_ps(lanes, _mm256_set1_ps(static_cast<float>(valid - i * kPlaceGroup)), _CMP_LT_OQ);
+        const __m256 inside =
+            _mm256_cmp_ps(lanes, _mm256_set1_ps(static_cast<float>(valid - i * kPlaceGroup)), _CMP_LT_OQ);
         s[i] = _mm256_mul_ps(_mm256_load_ps(scores + i * kPlaceGroup), _mm256_set1_ps(scale));
         s[i] = _mm256_blendv_ps(_mm256_set1_ps(kLowest), s[i], inside);
         best = _mm256_max_ps(best, s[i]);
@@ -112,8 +114,8 @@ BASTION_AVX2_INLINE float softmax(Running& r, float* scores, int valid, float sc
 
 /// out = out * shrink + weights x values, for C queries and 16 dimensions from `j` on.
 template <int C>
-BASTION_AVX2_INLINE void mix(Query* queries, const float* shrinks, const float (*weights)[kBlockPlaces], const float* values,
-                             int valid, int d, int j) {
+BASTION_AVX2_INLINE void mix(Query* queries, const float* shrinks, const float (*weights)[kBlockPlaces],
+                             const float* values, int valid, int d, int j) {
     __m256 acc[C][2];
     for (int c = 0; c < C; ++c) {
         const float* out = queries[c].segment.out + j;

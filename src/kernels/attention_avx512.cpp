@@ -29,7 +29,8 @@ BASTION_AVX512_INLINE void transpose(const __m512 (&r)[kPlaceGroup], __m256 (&ou
         u[half * 4 + 3] = _mm512_shuffle_ps(t[half * 4 + 1], t[half * 4 + 3], 0xEE);
     }
     // Quarter k of u[i] has column 4k + i of the first four rows, that of u[4 + i] of the last four.
-    const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                  upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     for (int i = 0; i < 4; ++i) {
         const __m512d first = _mm512_castps_pd(u[i]), last = _mm512_castps_pd(u[4 + i]);
         const __m512d a = _mm512_permutex2var_pd(first, lower, last), b = _mm512_permutex2var_pd(first, upper, last);

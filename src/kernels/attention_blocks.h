@@ -36,8 +36,8 @@ struct Query {
     Running segment, all;
 };
 
-/// The keys and values of a block as f32: keys [head_dim][kBlockPlaces], so that a vector holds one dimension of several
-/// places, values [kBlockPlaces][head_dim].
+/// The keys and values of a block as f32: keys [head_dim][kBlockPlaces], so that a vector holds one dimension of
+/// several places, values [kBlockPlaces][head_dim].
 struct Block {
     explicit Block(int d) : keys(static_cast<std::size_t>(d) * kBlockPlaces), values(keys.size()) {}
     std::vector<float> keys, values;

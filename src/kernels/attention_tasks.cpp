@@ -139,7 +139,8 @@ class TaskRun {
 
     /// The block at place `first`: what all rows see of it is converted once, a row's own rest for that row.
     void take(std::int64_t first) {
-        const int shared = static_cast<int>(std::clamp<std::int64_t>(common_ - first, 0, kBlockPlaces)) / kPlaceGroup * kPlaceGroup;
+        const int shared =
+            static_cast<int>(std::clamp<std::int64_t>(common_ - first, 0, kBlockPlaces)) / kPlaceGroup * kPlaceGroup;
         convert_places(plan_.rows[task_.first_row], first, 0, shared);
         if (shared == kBlockPlaces) {
             take_block(queries_, kBlockPlaces);

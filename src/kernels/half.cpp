@@ -15,8 +15,21 @@ TileKernel kernel_for(ggml_type type, bool wide) {
     return wide ? tile_bf16_avx512 : tile_bf16_avx2;
 }
 
-/// Products of rows [begin, end) of w with all rows of x.
-void multiply_rows(Isa isa, const ggml_tensor* w, std::int64_t begin, std::int64_t end, const ggml_tensor* x, ggml_tensor* dst) {
+void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
+    const ggml_tensor *w = dst->src[0], *x = dst->src[1];
+    auto& pool = *static_cast<ThreadPool*>(userdata);
+    const std::int64_t tiles = (w->ne[1] + kHalfTileRows - 1) / kHalfTileRows;
+    pool.run(tiles, pool.grain(tiles, 1), [&](std::int64_t begin, std::int64_t end) {
+        multiply_half_rows(pool.isa(), w, begin * kHalfTileRows, std::min(end * kHalfTileRows, w->ne[1]), x, dst);
+    });
+}
+
+}  // namespace
+
+bool half_kernels_support(ggml_type type) { return type == GGML_TYPE_F16 || type == GGML_TYPE_BF16; }
+
+void multiply_half_rows(Isa isa, const ggml_tensor* w, std::int64_t begin, std::int64_t end, const ggml_tensor* x,
+                        ggml_tensor* dst) {
     const auto* weights = static_cast<const std::uint16_t*>(w->data);
     const std::int64_t k = w->ne[0], count = x->ne[1];
     for (std::int64_t row = begin; row < end; row += kHalfTileRows) {
@@ -34,19 +47,6 @@ void multiply_rows(Isa isa, const ggml_tensor* w, std::int64_t begin, std::int64
         }
     }
 }
-
-void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
-    const ggml_tensor *w = dst->src[0], *x = dst->src[1];
-    auto& pool = *static_cast<ThreadPool*>(userdata);
-    const std::int64_t tiles = (w->ne[1] + kHalfTileRows - 1) / kHalfTileRows;
-    pool.run(tiles, pool.grain(tiles, 1), [&](std::int64_t begin, std::int64_t end) {
-        multiply_rows(pool.isa(), w, begin * kHalfTileRows, std::min(end * kHalfTileRows, w->ne[1]), x, dst);
-    });
-}
-
-}  // namespace
-
-bool half_kernels_support(ggml_type type) { return type == GGML_TYPE_F16 || type == GGML_TYPE_BF16; }
 
 ggml_tensor* multiply_half(ggml_context* ctx, ThreadPool& pool, ggml_tensor* w, ggml_tensor* x) {
     return custom_op(ctx, GGML_TYPE_F32, {w->ne[1], x->ne[1]}, {w, x}, multiply_op, &pool);

@@ -9,8 +9,8 @@
 namespace bastion::kernels {
 namespace {
 
-constexpr int kLanes = 8;               // columns, as in half_avx2.cpp; a vector has those of two weight rows
-constexpr std::int64_t kPiece = 1024;   // columns taken at a time, as there
+constexpr int kLanes = 8;              // columns, as in half_avx2.cpp; a vector has those of two weight rows
+constexpr std::int64_t kPiece = 1024;  // columns taken at a time, as there
 constexpr int kPairs = kHalfTileRows / 2;
 
 /// The partial sums of a tile: of weight row 2p in the lower half, of row 2p + 1 in the upper.

@@ -33,6 +33,15 @@ void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
+void rows_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& w = *static_cast<const PackedMatrix*>(userdata);
+    const auto* numbers = static_cast<const std::int32_t*>(dst->src[0]->data);
+    w.pool().run(dst->ne[1], 4, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+            w.read_row(numbers[i], static_cast<float*>(dst->data) + i * dst->ne[0]);
+    });
+}
+
 }  // namespace
 
 void PackedMatrix::Free::operator()(std::uint8_t* data) const { ::operator delete[](data, std::align_val_t{kLine}); }
@@ -89,6 +98,14 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
     }
 }
 
+void PackedMatrix::read_row(std::int64_t row, float* out) const {
+    const std::uint8_t* tile = data_.get() + static_cast<std::size_t>(row / kTileRows) * tile_bytes();
+    const int columns = units_per_block(form_) * kUnitColumns;
+    for (std::int64_t b = 0; b < k_ / columns; ++b) {
+        unpack_block(form_, tile + b * block_bytes(form_), static_cast<int>(row % kTileRows), out + b * columns);
+    }
+}
+
 std::size_t activation_bytes(std::int64_t k) {
     return static_cast<std::size_t>(k + k / kUnitColumns * (2 * sizeof(float) + 2 * sizeof(std::int16_t)));
 }
@@ -98,6 +115,10 @@ void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
     return custom_op(ctx, GGML_TYPE_I8, {static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1]}, {x},
                      quantize_op, &pool);
+}
+
+ggml_tensor* rows_of_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* numbers) {
+    return custom_op(ctx, GGML_TYPE_F32, {w.columns(), numbers->ne[0]}, {numbers}, rows_op, &w);
 }
 
 ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized) {

@@ -37,6 +37,8 @@ class PackedMatrix {
     /// The integer of Q6_K contains its 8-bit scales, the offset of types without minima is subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
                   std::int64_t count, float* out, std::int64_t stride) const;
+    /// The values of one row [k] as f32.
+    void read_row(std::int64_t row, float* out) const;
     std::int64_t tiles() const { return (m_ + kTileRows - 1) / kTileRows; }
     ThreadPool& pool() const { return pool_; }
 
@@ -69,8 +71,11 @@ ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tenso
 /// w [k, m] times rows from `quantize_for_packed` -> f32 [m, n]. `w` must outlive the graph.
 ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized);
 
-/// The same by experts: w holds experts of `expert_rows` (a multiple of kTileRows) rows each, one after the other;
-/// chosen i32 [used, n]; rows for n rows (every expert of a row reads the same) or for used * n (each its own)
+/// Rows of w [k, m] by their numbers, i32 [n] -> f32 [k, n]: an embedding. `w` must outlive the graph.
+ggml_tensor* rows_of_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* numbers);
+
+/// The same product by experts: w holds experts of `expert_rows` (a multiple of kTileRows) rows each, one after the
+/// other; chosen i32 [used, n]; rows for n rows (every expert of a row reads the same) or for used * n (each its own)
 /// -> f32 [expert_rows, used, n].
 ggml_tensor* multiply_experts_packed(ggml_context* ctx, const PackedMatrix& w, std::int64_t expert_rows,
                                      ggml_tensor* quantized, ggml_tensor* chosen);

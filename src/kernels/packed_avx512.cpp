@@ -70,8 +70,7 @@ BASTION_AVX512_INLINE void values_of(const std::uint8_t* unit, __m512i& first, _
         constexpr int kGroups = 4 / kBits;  // a plane serves
         // What a 16-bit shift brings over from the neighbouring byte falls beside the mask.
         const __m512i high = _mm512_set1_epi8(kBits == 1 ? 0x10 : 0x30);
-        const __m512i plane =
-            _mm512_srli_epi16(load64(unit + low_bytes(F) + G / kGroups * 64), G % kGroups * kBits);
+        const __m512i plane = _mm512_srli_epi16(load64(unit + low_bytes(F) + G / kGroups * 64), G % kGroups * kBits);
         first = _mm512_or_si512(first, _mm512_and_si512(plane, high));
         second = _mm512_or_si512(second, _mm512_and_si512(_mm512_slli_epi16(plane, 4), high));
     }

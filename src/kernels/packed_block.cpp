@@ -157,6 +157,27 @@ void pack_q6_K(const BlockQ6_K& source, int row, std::uint8_t* block) {
     put_half(block + units_per_block(kForm) * unit_bytes(kForm), row, source.scale);
 }
 
+/// Value `column` of a unit as the source means it.
+int value_at(Form form, const std::uint8_t* unit, int row, int column) {
+    if (form == Form::q8_0) return static_cast<std::int8_t>(unit[column / 4 * 64 + row * 4 + column % 4]);
+    const int g = column / 8, lane = row * 4 + column % 4, bits = high_bits(form);
+    const bool second = column % 8 >= 4;
+    const int byte = unit[g * 64 + lane];
+    int value = second ? byte >> 4 : byte & 0xF;
+    if (bits > 0) {
+        const int groups = 4 / bits;
+        const int plane = unit[kTileRows * 16 + g / groups * 64 + lane];
+        value |= ((plane >> (g % groups * bits + (second ? 0 : 4))) & ((1 << bits) - 1)) << 4;
+    }
+    return value - value_offset(form);
+}
+
+float half_at(const std::uint8_t* halfs, int row) {
+    ggml_fp16_t value;
+    std::memcpy(&value, halfs + row * sizeof value, sizeof value);
+    return ggml_fp16_to_fp32(value);
+}
+
 template <class Block>
 const Block& as(const char* source) {
     return *reinterpret_cast<const Block*>(source);
@@ -205,6 +226,27 @@ void pack_block(Form form, const char* source, int row, std::uint8_t* block) {
             return pack_256<Form::q5_K>(as<BlockQ5_K>(source), row, block);
         case Form::q6_K:
             return pack_q6_K(as<BlockQ6_K>(source), row, block);
+    }
+}
+
+void unpack_block(Form form, const std::uint8_t* block, int row, float* out) {
+    const std::uint8_t* shared = block + units_per_block(form) * unit_bytes(form);
+    for (int u = 0; u < units_per_block(form); ++u) {
+        const std::uint8_t* unit = block + u * unit_bytes(form);
+        const std::uint8_t* own = unit + value_bytes(form);
+        for (int i = 0; i < kUnitColumns; ++i) {
+            const auto value = static_cast<float>(value_at(form, unit, row, i));
+            float& to = out[u * kUnitColumns + i];
+            if (form == Form::q6_K) {
+                const auto level = static_cast<std::int8_t>(own[i / 16 * kTileRows + row]);
+                to = half_at(shared, row) * static_cast<float>(level) * value;
+            } else if (two_level(form)) {
+                to = half_at(shared, row) * static_cast<float>(own[row]) * value -
+                     half_at(shared + kHalfs, row) * static_cast<float>(own[kTileRows + row]);
+            } else {
+                to = half_at(own, row) * value + (has_minima(form) ? half_at(own + kHalfs, row) : 0.0f);
+            }
+        }
     }
 }
 

@@ -16,4 +16,7 @@ std::optional<Form> form_of(ggml_type type);
 /// Writes every byte of that lane; nothing is rounded.
 void pack_block(Form form, const char* source, int row, std::uint8_t* block);
 
+/// The values of lane `row` of a packed block as f32, in column order.
+void unpack_block(Form form, const std::uint8_t* block, int row, float* out);
+
 }  // namespace bastion::kernels

@@ -14,8 +14,8 @@ namespace bastion::kernels {
 /// A fixed set of threads, the caller's included. One `run` at a time; not reentrant.
 class ThreadPool {
  public:
-    /// As many threads as the system gives, at most `threads`. `isa`: what the kernels that run on them may use, of what
-    /// the processor has.
+    /// As many threads as the system gives, at most `threads`. `isa`: what the kernels that run on them may use, of
+    /// what the processor has.
     explicit ThreadPool(int threads, Isa isa = best_isa());
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;

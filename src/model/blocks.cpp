@@ -66,6 +66,11 @@ ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
     return ggml_mul_mat_id(ctx_, w.tensor, in, chosen);
 }
 
+ggml_tensor* look_up(ggml_context* ctx, const Matrix& embedding, ggml_tensor* tokens) {
+    return embedding.packed ? kernels::rows_of_packed(ctx, *embedding.packed, tokens)
+                            : ggml_get_rows(ctx, embedding.tensor, tokens);
+}
+
 ggml_tensor* LayerBuilder::norm(ggml_tensor* x, ggml_tensor* weight) const {
     return ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), weight);
 }

@@ -108,6 +108,9 @@ class Activations {
     ggml_tensor* quantized_for_packed_ = nullptr;
 };
 
+/// Rows of an embedding [width, vocabulary] by token, i32 [n] -> f32 [width, n].
+ggml_tensor* look_up(ggml_context* ctx, const Matrix& embedding, ggml_tensor* tokens);
+
 /// Builds the layers of one model into one graph.
 class LayerBuilder {
  public:

@@ -51,7 +51,7 @@ struct Drafter::Impl {
     KvPool& kv;
     FeaturePool& features;
     const Rope rope;
-    ggml_tensor* embeddings = nullptr;
+    Matrix embeddings;
     Matrix head;
     std::vector<Token> target_ids;  ///< of the head's rows; empty: the row is the id
     kernels::AttentionPlan plan, windowed_plan;
@@ -132,7 +132,7 @@ Status Drafter::Impl::build(DraftGraph& pass) {
     const PassInputs windowed{pass.rope, pass.cells, &windowed_plan, ranges, pass.windowed_masks};
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
-    ggml_tensor* x = ggml_get_rows(ctx, embeddings, pass.tokens);
+    ggml_tensor* x = look_up(ctx, embeddings, pass.tokens);
     for (int layer = 0; layer < config.layers; ++layer) {
         x = builder.layer(layer, x, config.windowed[layer] ? windowed : full);
     }
@@ -216,7 +216,7 @@ std::vector<Lattice> Drafter::Impl::read(const DraftGraph& pass, std::size_t req
 Drafter::Drafter(const ModelConfig& config, const Weights& weights, const ModelConfig& target_config,
                  const Weights& target_weights, const Device& device, KvPool& kv, FeaturePool& features)
     : impl_(std::make_unique<Impl>(config, weights, device, kv, features)) {
-    impl_->embeddings = (config.own_embeddings ? weights : target_weights).find("token_embd.weight");
+    impl_->embeddings = (config.own_embeddings ? weights : target_weights).matrix("token_embd.weight");
     if (config.own_head) {
         impl_->head = weights.matrix("output.weight");
     } else if (config.own_embeddings) {

@@ -135,7 +135,7 @@ Status Target::Impl::build(PassGraph& pass) {
     const LayerBuilder builder(pass.g, config, weights, device, kv);
 
     std::vector<ggml_tensor*> layer_inputs;
-    ggml_tensor* x = ggml_get_rows(ctx, weights.find("token_embd.weight"), pass.tokens);
+    ggml_tensor* x = look_up(ctx, weights.matrix("token_embd.weight"), pass.tokens);
     for (int layer = 0; layer < config.layers; ++layer) {
         layer_inputs.push_back(x);
         x = builder.layer(layer, x, inputs);

@@ -57,6 +57,21 @@ TEST_P(Packed, HoldsEveryValueOfTheSource) {
     }
 }
 
+TEST_P(Packed, ReadsRowsAsTheSourceMeansThem) {
+    for (const std::int64_t m : {16, 37}) {
+        const Matrix matrix = Matrix::of_bytes(shape(m), any_byte(14), 0.37f, -1.3f);
+        const Product product(matrix);
+        std::vector<float> row(512);
+        for (std::int64_t r = 0; r < m; ++r) {
+            product.packed()->read_row(r, row.data());
+            for (std::int64_t i = 0; i < 512; ++i) {
+                // Sources may fuse the multiplication and the addition.
+                ASSERT_NEAR(row[i], matrix.value(r, i), 1e-5 * (std::abs(matrix.value(r, i)) + 100)) << r << ", " << i;
+            }
+        }
+    }
+}
+
 TEST_P(Packed, WithstandsTheExtremesOfEveryOperand) {
     constexpr float kLargest = 65504.0f, kSubnormal = 5.9604645e-8f;  // of f16, the second the smallest
     struct Blocks {

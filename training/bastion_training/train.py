@@ -20,7 +20,7 @@ from .evaluate import replay, table
 from .muon import Muon
 from .progress import Progress
 from .store import FeatureStore, Sequence, held_out
-from .target import Target
+from .target import Target, fast_bfloat16
 from .vocabulary import choose_vocabulary
 
 
@@ -116,11 +116,16 @@ class SparseCrossEntropy(torch.autograd.Function):
 def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, torch.Tensor], to_draft: torch.Tensor,
                   recipe: Recipe, block: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, and the share of blocks whose first 1, 2, .. top-1 tokens are all right [block - 1]."""
-    rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)
+    device = batch["taps"].device.type
+    half = device == "cpu" and fast_bfloat16()
+    with torch.autocast(device, torch.bfloat16, enabled=half):
+        rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)
     labels = batch["labels"]
     valid = labels >= 0
     weights = (recipe.decay ** torch.arange(block - 1, device=rows.device)).expand_as(labels)[valid]
-    logits = drafter.logits(rows[valid]).float()  # [R, draft vocabulary]
+    with torch.autocast(device, torch.bfloat16, enabled=half):
+        logits = drafter.logits(rows[valid])  # [R, draft vocabulary]
+    logits = logits.float()
     wanted = to_draft[labels[valid]]  # row of the head, -1 where the draft vocabulary lacks the token
     teacher = to_draft[batch["teacher_ids"][valid]]  # [R, 16]
     p = batch["teacher_logprobs"][valid].exp()
