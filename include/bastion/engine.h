@@ -141,6 +141,9 @@ class Engine {
     /// first run on a machine.
     virtual Result<std::string> calibrate(bool brief, const Progress& progress) = 0;
 
+    /// The profile that `budget` auto goes by, as JSON; empty if none has been loaded or measured yet.
+    virtual std::string profile() const = 0;
+
     /// Where the profile of this device and pair is stored; empty if nowhere (no cache folder, or a context too small).
     virtual std::string profile_path() const = 0;
 };

@@ -65,12 +65,6 @@ void settle_engine(const Flags& flags, AnswersFlags& o, std::size_t sessions) {
     if (o.generate.method == Method::ar && engine.drafter.empty()) engine.target = target;
 }
 
-/// "1:02:03" or "2:03".
-std::string clock_text(double seconds) {
-    const long s = static_cast<long>(seconds);
-    return s >= 3600 ? format("%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60) : format("%ld:%02ld", s / 60, s % 60);
-}
-
 std::string rate_text(double tokens_per_s) { return format("%.1f tokens/s", tokens_per_s); }
 
 /// Answers prompts, as many at once as there are seats. A seat whose answer is finished takes the next prompt and

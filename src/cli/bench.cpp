@@ -1,5 +1,6 @@
 // bastion bench: methods over prompts, interleaved, compared with plain decoding first and timed second.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "cli/bench_llama.h"
@@ -9,10 +10,13 @@
 #include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/machine.h"
+#include "cli/text.h"
 
 namespace bastion::cli {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// Tokens of the untimed run before the measurement, which touches weights and caches once for every method.
 constexpr int kWarmUpTokens = 8;
@@ -52,6 +56,8 @@ class Bench {
         results_.methods = std::move(methods);
         results_.sets = std::move(prompts.sets);
         results_.prompts = std::move(prompts.prompts);
+        results_.options = o.generate;
+        results_.repeat = o.repeat;
     }
 
     /// Refuses what cannot be measured before anything is.
@@ -69,6 +75,7 @@ class Bench {
 
     /// Runs all prompts; an interruption leaves the complete ones. The slot of the engine is free between runs.
     Status run() {
+        started_ = Clock::now();
         for (std::size_t p = 0; p < results_.prompts.size() && !interrupt::requested(); ++p) {
             BASTION_ASSIGN(std::vector<BenchEntry> entries, run_one(p));
             if (interrupt::requested()) break;
@@ -98,6 +105,18 @@ class Bench {
         return answerers;
     }
 
+    /// `done` of all runs are finished. The time left is guessed once every method has answered a prompt.
+    void show_progress(std::size_t p, std::size_t done) {
+        const std::size_t count = results_.methods.size(), all = results_.prompts.size() * o_.repeat * count;
+        const double fraction = static_cast<double>(done) / static_cast<double>(all);
+        std::string text = "bench " + one_line(results_.prompts[p].id);
+        if (done >= count) {
+            const std::chrono::duration<double> elapsed = Clock::now() - started_;
+            text += ", " + clock_text(elapsed.count() * (1 - fraction) / fraction) + " left";
+        }
+        progress_.show(text, fraction);
+    }
+
     Status warm_up() {
         progress_.show("warm up", 0);
         BenchPrompt prompt = results_.prompts.front();
@@ -116,9 +135,9 @@ class Bench {
         const std::size_t count = results_.methods.size();
         std::vector<BenchEntry> entries(count);
         for (int repeat = 0; repeat < o_.repeat; ++repeat) {
+            std::size_t done = (p * o_.repeat + repeat) * count;
             for (const std::size_t m : method_order(count, p)) {
-                const double done = static_cast<double>((p * o_.repeat + repeat) * count + m);
-                progress_.show("bench " + results_.prompts[p].id, done / (results_.prompts.size() * o_.repeat * count));
+                show_progress(p, done++);
                 BASTION_ASSIGN(BenchRun run, run_prompt(engine_, *answerers_[m], results_.prompts[p], o_.prompt));
                 if (run.interrupted) return entries;
                 BASTION_CHECK(answerers_[m]->restart());
@@ -135,6 +154,7 @@ class Bench {
     BenchResults results_;
     Answerers answerers_;
     ProgressLine& progress_;
+    Clock::time_point started_ = Clock::now();
 };
 
 /// Says what differed; true if one of our methods broke the promise of equal texts.
@@ -153,14 +173,15 @@ bool report_mismatches(const BenchResults& results, const EngineInfo& info) {
     });
 }
 
-Result<int> finish(const BenchResults& results, const BenchFlags& o, const EngineInfo& info) {
+Result<int> finish(const BenchResults& results, const BenchFlags& o, const Engine& engine) {
     const bool interrupted = interrupt::requested();
     if (!results.entries.empty()) {
         BASTION_ASSIGN(const int code, print_result(bench_table(results)));
-        if (!o.out.empty()) BASTION_CHECK(write_text(o.out, bench_json(results, machine_json(info)) + "\n", "results"));
+        const BenchFacts facts{machine_json(engine.info()), engine.profile()};
+        if (!o.out.empty()) BASTION_CHECK(write_text(o.out, bench_json(results, facts) + "\n", "results"));
         if (code != kExitOk) return code;
     }
-    const bool broken = report_mismatches(results, info);
+    const bool broken = report_mismatches(results, engine.info());
     if (interrupted) return kExitInterrupted;
     if (broken) return runtime_error("texts differ from plain decoding, which must not happen with these kernels");
     return kExitOk;
@@ -200,7 +221,7 @@ Result<int> bench_command(const Args& args) {
     Bench bench(*engine, o, std::move(methods), std::move(prompts), progress);
     BASTION_CHECK(bench.prepare());
     BASTION_CHECK(bench.run());
-    return finish(bench.results(), o, engine->info());
+    return finish(bench.results(), o, *engine);
 }
 
 }  // namespace bastion::cli

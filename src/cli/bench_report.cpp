@@ -1,34 +1,32 @@
 #include "cli/bench_report.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
-
-#include "text/stream.h"
+#include <map>
 
 namespace bastion::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-const BenchEntry* find_plain(const BenchResults& results, std::size_t prompt) {
+const BenchEntry* find_entry(const BenchResults& results, std::size_t prompt, std::size_t method) {
     for (const BenchEntry& entry : results.entries) {
-        if (entry.prompt == prompt && entry.method == results.plain()) return &entry;
+        if (entry.prompt == prompt && entry.method == method) return &entry;
     }
     return nullptr;
 }
 
-std::string table_row(const std::string& name, const std::vector<std::string>& cells) {
-    std::string line = name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ');
-    for (const std::string& cell : cells) line += std::string(cell.size() < 11 ? 11 - cell.size() : 1, ' ') + cell;
-    return line + "\n";
+const BenchEntry* find_plain(const BenchResults& results, std::size_t prompt) {
+    return find_entry(results, prompt, results.plain());
 }
 
-std::string fixed(double value, int digits) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
-    return buffer;
+void add(MethodTotals& sum, const BenchEntry& entry) {
+    sum.tokens += entry.best.tokens;
+    sum.cycle_tokens += entry.best.cycle_tokens;
+    sum.cycles += entry.best.cycles;
+    sum.off_cycles += entry.best.off_cycles;
+    sum.nodes += entry.best.nodes;
+    sum.decode_s += entry.best.decode_s;
+    sum.stages.add(entry.best.stages);
+    sum.mismatched += entry.equal ? 0 : 1;
 }
 
 }  // namespace
@@ -57,59 +55,81 @@ void BenchResults::compare() {
 MethodTotals BenchResults::totals(std::size_t method) const {
     MethodTotals sum;
     for (const BenchEntry& entry : entries) {
-        if (entry.method != method) continue;
-        sum.tokens += entry.best.tokens;
-        sum.cycle_tokens += entry.best.cycle_tokens;
-        sum.cycles += entry.best.cycles;
-        sum.nodes += entry.best.nodes;
-        sum.decode_s += entry.best.decode_s;
-        sum.mismatched += entry.equal ? 0 : 1;
+        if (entry.method == method) add(sum, entry);
     }
     return sum;
 }
 
-std::string bench_json(const BenchResults& results, const std::string& machine) {
-    const double plain = results.totals(results.plain()).tokens_per_s();
-    Json methods = Json::array();
-    for (std::size_t m = 0; m < results.methods.size(); ++m) {
-        const MethodTotals sum = results.totals(m);
-        methods.push_back({{"name", results.methods[m].name},
-                           {"tokens", sum.tokens},
-                           {"decode_s", sum.decode_s},
-                           {"tokens_per_s", sum.tokens_per_s()},
-                           {"speedup_vs_ar", plain > 0 ? sum.tokens_per_s() / plain : 0.0},
-                           {"tau", sum.tau()},
-                           {"mean_nodes", sum.mean_nodes()},
-                           {"mismatched_prompts", sum.mismatched}});
+MethodTotals BenchResults::totals(std::size_t method, const PromptGroup& group) const {
+    MethodTotals sum;
+    for (const BenchEntry& entry : entries) {
+        const bool inside = std::binary_search(group.prompts.begin(), group.prompts.end(), entry.prompt);
+        if (entry.method == method && inside) add(sum, entry);
     }
-    Json per_prompt = Json::array();
-    for (const BenchEntry& entry : results.entries) {
-        per_prompt.push_back({{"id", sanitize_utf8(results.prompts[entry.prompt].id)},
-                              {"method", results.methods[entry.method].name},
-                              {"tokens", entry.best.tokens},
-                              {"decode_s", entry.best.decode_s},
-                              {"tau", entry.best.tau()},
-                              {"equal", entry.equal},
-                              {"text", sanitize_utf8(entry.best.text())}});
-    }
-    Json json;
-    json["methods"] = std::move(methods);
-    json["per_prompt"] = std::move(per_prompt);
-    json["machine"] = Json::parse(machine);
-    return json.dump(1);
+    return sum;
 }
 
-std::string bench_table(const BenchResults& results) {
-    const double plain = results.totals(results.plain()).tokens_per_s();
-    std::string out = table_row("method", {"tokens", "decode s", "tokens/s", "vs ar", "tau", "nodes", "different"});
-    for (std::size_t m = 0; m < results.methods.size(); ++m) {
-        const MethodTotals sum = results.totals(m);
-        out += table_row(results.methods[m].name,
-                         {std::to_string(sum.tokens), fixed(sum.decode_s, 2), fixed(sum.tokens_per_s(), 1),
-                          plain > 0 ? fixed(sum.tokens_per_s() / plain, 2) + "x" : "-", fixed(sum.tau(), 2),
-                          fixed(sum.mean_nodes(), 1), std::to_string(sum.mismatched)});
+double BenchResults::speedup(std::size_t method, const PromptGroup& group) const {
+    const double base = totals(plain(), group).tokens_per_s();
+    return base > 0 ? totals(method, group).tokens_per_s() / base : 0.0;
+}
+
+OverSets BenchResults::over_sets(std::size_t method) const {
+    OverSets over;
+    std::vector<double> speedups, of_oracle;
+    const std::vector<PromptGroup> groups = by_set();
+    for (const PromptGroup& group : groups) {
+        const MethodTotals sum = totals(method, group);
+        speedups.push_back(speedup(method, group));
+        over.tau += sum.tau() / static_cast<double>(groups.size());
+        if (!methods[method].adaptive()) continue;
+        const auto best = oracle(group);
+        if (best && best->timed().per_s() > 0) of_oracle.push_back(sum.tokens_per_s() / best->timed().per_s());
     }
-    return out;
+    over.speedup = geometric_mean(speedups);
+    if (!groups.empty() && of_oracle.size() == groups.size()) over.of_oracle = geometric_mean(of_oracle);
+    return over;
+}
+
+std::vector<PromptGroup> BenchResults::by_set() const {
+    std::vector<PromptGroup> groups;
+    for (const PromptSet& set : sets) {
+        PromptGroup group{.name = set.name, .prompts = {}};
+        for (std::size_t p = set.first; p < set.first + set.count; ++p) {
+            if (find_plain(*this, p)) group.prompts.push_back(p);
+        }
+        if (!group.prompts.empty()) groups.push_back(std::move(group));
+    }
+    return groups;
+}
+
+std::vector<PromptGroup> BenchResults::by_context() const {
+    std::map<int, PromptGroup> groups;  // by the beginning of the range
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+        const BenchEntry* entry = find_plain(*this, p);
+        if (!entry) continue;
+        const ContextRange range = context_range(entry->best.prompt_tokens);
+        PromptGroup& group = groups[range.from];
+        group.context = range;
+        group.prompts.push_back(p);
+    }
+    std::vector<PromptGroup> ordered;
+    for (auto& [from, group] : groups) ordered.push_back(std::move(group));
+    return ordered;
+}
+
+std::optional<Oracle> BenchResults::oracle(const PromptGroup& group) const {
+    std::vector<FixedBudget> budgets;
+    for (std::size_t m = 0; m < methods.size(); ++m) {
+        if (methods[m].method != Method::tree || methods[m].adaptive()) continue;
+        FixedBudget budget{methods[m].budget, {}};
+        for (const std::size_t p : group.prompts) {
+            const BenchEntry* entry = find_entry(*this, p, m);
+            budget.prompts.push_back(entry ? Timed{entry->best.cycle_tokens, entry->best.decode_s} : Timed{});
+        }
+        budgets.push_back(std::move(budget));
+    }
+    return find_oracle(budgets);
 }
 
 std::vector<std::string> describe_mismatches(const BenchResults& results) {

@@ -1,6 +1,7 @@
 #include "cli/bench_run.h"
 
 #include <chrono>
+#include <cmath>
 
 #include "cli/interrupt.h"
 
@@ -22,8 +23,10 @@ class EngineAnswerer : public Answerer {
     Result<BenchRun> answer(const std::vector<Token>& prompt) override {
         if (!session_) {
             BASTION_ASSIGN(session_, engine_.open_session());
+            session_->set_trace([this](const CycleTrace& cycle) { take_sample(cycle); });
         }
         BASTION_CHECK(session_->begin(prompt, options_));
+        samples_.clear();
         Session* const one[] = {session_.get()};
         std::string text;
         BenchRun run;
@@ -42,15 +45,29 @@ class EngineAnswerer : public Answerer {
         run.tokens = stats.tokens;
         run.cycle_tokens = stats.cycle_tokens;
         run.cycles = stats.cycles;
+        run.off_cycles = stats.off_cycles;
         run.nodes = stats.nodes;
+        run.stages = {stats.draft_ms, stats.build_ms, stats.verify_ms, stats.commit_ms};
+        run.drafted = std::move(samples_);
         run.interrupted = stats.stop_reason == StopReason::interrupted;
         return run;
     }
 
  private:
+    void take_sample(const CycleTrace& cycle) {
+        if (cycle.draft_ms <= 0) return;
+        CycleSample sample;
+        for (const CycleTrace::TraceNode& node : cycle.nodes) {
+            sample.surrogate += std::exp(node.logprob);
+            sample.committed += node.accepted ? 1 : 0;
+        }
+        samples_.push_back(sample);
+    }
+
     Engine& engine_;
     GenerateOptions options_;
     std::unique_ptr<Session> session_;
+    std::vector<CycleSample> samples_;  ///< of the answer in progress
 };
 
 std::string where(const BenchPrompt& prompt) {
@@ -59,13 +76,23 @@ std::string where(const BenchPrompt& prompt) {
 
 }  // namespace
 
+void StageTimes::add(const StageTimes& other) {
+    draft_ms += other.draft_ms;
+    build_ms += other.build_ms;
+    verify_ms += other.verify_ms;
+    commit_ms += other.commit_ms;
+}
+
 void BenchRun::add(const BenchRun& answer) {
     texts.insert(texts.end(), answer.texts.begin(), answer.texts.end());
     tokens += answer.tokens;
     cycle_tokens += answer.cycle_tokens;
     cycles += answer.cycles;
+    off_cycles += answer.off_cycles;
     nodes += answer.nodes;
     decode_s += answer.decode_s;
+    stages.add(answer.stages);
+    drafted.insert(drafted.end(), answer.drafted.begin(), answer.drafted.end());
     interrupted = interrupted || answer.interrupted;
 }
 
@@ -98,6 +125,7 @@ Result<BenchRun> run_prompt(const Engine& engine, Answerer& answerer, const Benc
     std::vector<ChatMessage> messages = opening(options, prompt.turns.front());
     BASTION_ASSIGN(std::vector<Token> tokens, first_turn(engine, prompt, options));
     BenchRun total;
+    total.prompt_tokens = static_cast<int>(tokens.size());
     for (std::size_t turn = 0;; ++turn) {
         BASTION_ASSIGN(const BenchRun answer, answerer.answer(tokens));
         total.add(answer);

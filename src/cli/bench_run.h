@@ -8,18 +8,30 @@
 #include "bastion/engine.h"
 #include "bastion/status.h"
 #include "cli/bench_prompts.h"
+#include "cli/bench_stats.h"
 #include "cli/common.h"
 
 namespace bastion::cli {
 
+/// What the stages of all cycles took together.
+struct StageTimes {
+    double draft_ms = 0, build_ms = 0, verify_ms = 0, commit_ms = 0;
+
+    void add(const StageTimes& other);
+};
+
 /// What one answer, or the answers of one conversation together, gave. Prefill is left out of all times.
 struct BenchRun {
     std::vector<std::string> texts;  ///< a turn each
+    int prompt_tokens = 0;           ///< of the first turn
     int tokens = 0;                  ///< emitted
     int cycle_tokens = 0;            ///< without the first token of each answer, which the prefill draws
     int cycles = 0;
+    int off_cycles = 0;  ///< without a draft
     long nodes = 0;
     double decode_s = 0;
+    StageTimes stages;                 ///< of our engine alone
+    std::vector<CycleSample> drafted;  ///< every cycle that drafted
     bool interrupted = false;
     bool cut_short = false;  ///< a later turn did not fit the context any more
 

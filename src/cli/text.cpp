@@ -16,6 +16,11 @@ std::string format(const char* pattern, ...) {
     return buffer;
 }
 
+std::string clock_text(double seconds) {
+    const long s = static_cast<long>(seconds);
+    return s >= 3600 ? format("%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60) : format("%ld:%02ld", s / 60, s % 60);
+}
+
 std::string one_line(const std::string& text) {
     std::string result = sanitize_utf8(text);
     for (char& c : result) {

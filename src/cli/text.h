@@ -11,4 +11,7 @@ namespace bastion::cli {
 /// Text from files and flags on one line: valid UTF-8, control characters replaced by blanks.
 std::string one_line(const std::string& text);
 
+/// A duration: "1:02:03" or "2:03".
+std::string clock_text(double seconds);
+
 }  // namespace bastion::cli

@@ -20,7 +20,7 @@ class CycleRunner {
 
     /// Replaces what the controllers know.
     void set_profile(const Profile& profile);
-    bool has_profile() const { return profile_.has_value(); }
+    const std::optional<Profile>& profile() const { return profile_; }
 
     /// The next chunk of the session's prompt; after the last one the first token is drawn.
     Status prefill(SessionState& session);

@@ -73,6 +73,7 @@ class EngineImpl final : public Engine {
         return models_->tokenizer->encode(text, special, /*add_bos=*/true);
     }
     std::string piece(Token token) const override { return models_->tokenizer->piece(token); }
+    std::string profile() const override { return runner_.profile() ? profile_to_json(*runner_.profile()) : ""; }
     std::string profile_path() const override {
         // What was measured in a context too small for its grid says nothing to others.
         constexpr int kRepresentativeCtx = 256;
@@ -148,7 +149,7 @@ class EngineImpl final : public Engine {
     Status ensure_profile(SessionState& session) {
         const GenerateOptions& o = session.options;
         const bool needed = models_->draft && o.method == Method::tree && o.budget == 0;
-        if (!needed || runner_.has_profile()) return {};
+        if (!needed || runner_.profile()) return {};
         constexpr int kRoom = 80;  // what a measurement needs behind the session's own tokens
         if (session.computed + kRoom >= models_->ctx) {
             session.truncate(0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <vector>
 
@@ -17,6 +18,19 @@ inline ggml_tensor* custom_op(ggml_context* ctx, ggml_type type, std::initialize
     ne.resize(4, 1);
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], sources.data(), static_cast<int>(sources.size()), fun,
                           1, const_cast<void*>(userdata));
+}
+
+// One number of an operation, behind what ggml itself keeps among the operation's parameters.
+inline constexpr std::size_t kParameterAt = GGML_MAX_OP_PARAMS - sizeof(float);
+
+inline void set_parameter(ggml_tensor* op, float value) {
+    std::memcpy(reinterpret_cast<char*>(op->op_params) + kParameterAt, &value, sizeof value);
+}
+
+inline float parameter(const ggml_tensor* op) {
+    float value;
+    std::memcpy(&value, reinterpret_cast<const char*>(op->op_params) + kParameterAt, sizeof value);
+    return value;
 }
 
 /// Row `row` of a matrix of f32.

@@ -39,13 +39,31 @@ ggml_tensor* Activations::quantized_for(ggml_tensor* w) {
     return quantized_;
 }
 
+ggml_tensor* Activations::values() {
+    if (!x_) x_ = ggml_mul(ctx_, ggml_rms_norm(ctx_, before_, eps_), norm_weight_);
+    return x_;
+}
+
 ggml_tensor* Activations::packed_rows() {
-    if (!quantized_for_packed_) quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
+    if (quantized_for_packed_) return quantized_for_packed_;
+    if (before_) {
+        quantized_for_packed_ = kernels::norm_quantize_for_packed(ctx_, device_.pool(), before_, norm_weight_, eps_);
+    } else {
+        quantized_for_packed_ = kernels::quantize_for_packed(ctx_, device_.pool(), rows());
+    }
     return quantized_for_packed_;
 }
 
+ggml_tensor* Activations::times(const kernels::PackedGroup& group) {
+    return kernels::multiply_packed(ctx_, group, packed_rows());
+}
+
+ggml_tensor* Activations::gated_times(const kernels::PackedGroup& gate_up) {
+    return kernels::gated_packed(ctx_, gate_up, packed_rows());
+}
+
 ggml_tensor* Activations::times(const Matrix& w) {
-    if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, x_);
+    if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, values());
     if (!w.packed) {
         if (device_.packs() && kernels::half_kernels_support(w.tensor->type)) {
             return kernels::multiply_half(ctx_, device_.pool(), w.tensor, rows());
@@ -62,17 +80,14 @@ ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
     if (device_.exact()) {
         return kernels::multiply_experts(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor), chosen);
     }
-    ggml_tensor* in = x_->ne[2] == chosen->ne[1] ? x_ : ggml_reshape_3d(ctx_, x_, x_->ne[0], 1, x_->ne[1]);
+    ggml_tensor* x = values();
+    ggml_tensor* in = x->ne[2] == chosen->ne[1] ? x : ggml_reshape_3d(ctx_, x, x->ne[0], 1, x->ne[1]);
     return ggml_mul_mat_id(ctx_, w.tensor, in, chosen);
 }
 
 ggml_tensor* look_up(ggml_context* ctx, const Matrix& embedding, ggml_tensor* tokens) {
     return embedding.packed ? kernels::rows_of_packed(ctx, *embedding.packed, tokens)
                             : ggml_get_rows(ctx, embedding.tensor, tokens);
-}
-
-ggml_tensor* LayerBuilder::norm(ggml_tensor* x, ggml_tensor* weight) const {
-    return ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), weight);
 }
 
 ggml_tensor* Rope::input(ggml_context* ctx, std::int64_t rows) const {
@@ -103,15 +118,34 @@ ggml_tensor* Rope::rotate(ggml_context* ctx, ggml_tensor* x, ggml_tensor* input)
 
 ggml_tensor* LayerBuilder::heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight,
                                            ggml_tensor* rope) const {
-    x = ggml_reshape_3d(ctx_, x, config_.head_dim, heads, x->ne[1]);  // [head_dim, heads, n]
-    if (norm_weight) x = norm(x, norm_weight);
+    const std::size_t head_bytes = config_.head_dim * x->nb[0];
+    x = ggml_view_3d(ctx_, x, config_.head_dim, heads, x->ne[1], head_bytes, x->nb[1], 0);  // [head_dim, heads, n]
+    if (norm_weight) x = ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), norm_weight);
     return Rope(config_, weights_, device_).rotate(ctx_, x, rope);
 }
 
+std::vector<ggml_tensor*> LayerBuilder::cut(ggml_tensor* x, std::initializer_list<int> widths) const {
+    std::vector<ggml_tensor*> parts;
+    std::size_t at = 0;
+    for (const int width : widths) {
+        parts.push_back(ggml_view_2d(ctx_, x, width, x->ne[1], x->nb[1], at));
+        at += width * x->nb[0];
+    }
+    return parts;
+}
+
 LayerBuilder::Written LayerBuilder::write_kv(int index, Activations& in, const PassInputs& inputs) const {
-    ggml_tensor* k = heads_norm_rope(in.times(weights_.matrix(index, "attn_k.weight")), config_.kv_heads,
-                                     weights_.find(index, "attn_k_norm.weight"), inputs.rope);
-    ggml_tensor* v = in.times(weights_.matrix(index, "attn_v.weight"));
+    if (const auto& group = weights_.groups(index).key_value; !group.empty()) {
+        const std::vector<ggml_tensor*> parts = cut(in.times(group), {config_.kv_width(), config_.kv_width()});
+        return write_kv(index, parts[0], parts[1], inputs);
+    }
+    ggml_tensor* k = in.times(weights_.matrix(index, "attn_k.weight"));
+    return write_kv(index, k, in.times(weights_.matrix(index, "attn_v.weight")), inputs);
+}
+
+LayerBuilder::Written LayerBuilder::write_kv(int index, ggml_tensor* k, ggml_tensor* v,
+                                             const PassInputs& inputs) const {
+    k = heads_norm_rope(k, config_.kv_heads, weights_.find(index, "attn_k_norm.weight"), inputs.rope);
     k = ggml_reshape_2d(ctx_, k, config_.kv_width(), k->ne[2]);
     Written written{ggml_set_rows(ctx_, kv_.keys(index), k, inputs.cells),
                     ggml_set_rows(ctx_, kv_.values(index), v, inputs.cells)};
@@ -142,9 +176,20 @@ ggml_tensor* LayerBuilder::attend_library(ggml_tensor* q, const Written& kv, con
 }
 
 ggml_tensor* LayerBuilder::attention(int index, Activations& in, const PassInputs& inputs) const {
-    ggml_tensor* q = heads_norm_rope(in.times(weights_.matrix(index, "attn_q.weight")), config_.heads,
-                                     weights_.find(index, "attn_q_norm.weight"), inputs.rope);
-    const Written kv = write_kv(index, in, inputs);
+    ggml_tensor* q = nullptr;
+    Written kv{};
+    const auto rotated = [&](ggml_tensor* x) {
+        return heads_norm_rope(x, config_.heads, weights_.find(index, "attn_q_norm.weight"), inputs.rope);
+    };
+    if (const auto& group = weights_.groups(index).query_key_value; !group.empty()) {
+        const std::vector<ggml_tensor*> parts =
+            cut(in.times(group), {config_.q_width(), config_.kv_width(), config_.kv_width()});
+        q = rotated(parts[0]);
+        kv = write_kv(index, parts[1], parts[2], inputs);
+    } else {
+        q = rotated(in.times(weights_.matrix(index, "attn_q.weight")));
+        kv = write_kv(index, in, inputs);
+    }
     ggml_tensor* mixed =
         device_.exact() ? kernels::attend(ctx_, q, kv.keys, kv.values, inputs.plan) : attend_library(q, kv, inputs);
     return Activations(ctx_, device_, mixed).times(weights_.matrix(index, "attn_output.weight"));
@@ -154,21 +199,22 @@ ggml_tensor* LayerBuilder::gated(ggml_tensor* gate, ggml_tensor* up) const {
     return device_.exact() ? kernels::gated(ctx_, device_.pool(), gate, up) : ggml_swiglu_split(ctx_, gate, up);
 }
 
-ggml_tensor* LayerBuilder::feed_forward(int index, ggml_tensor* x) const {
-    if (config_.arch->experts) return experts(index, x);
-    Activations in(ctx_, device_, x);
+ggml_tensor* LayerBuilder::feed_forward(int index, Activations& in) const {
+    if (config_.arch->experts) return experts(index, in);
+    if (const auto& group = weights_.groups(index).gate_up; !group.empty()) {
+        return Activations(ctx_, device_, in.gated_times(group)).times(weights_.matrix(index, "ffn_down.weight"));
+    }
     ggml_tensor* gate = in.times(weights_.matrix(index, "ffn_gate.weight"));
     ggml_tensor* up = in.times(weights_.matrix(index, "ffn_up.weight"));
     return Activations(ctx_, device_, gated(gate, up)).times(weights_.matrix(index, "ffn_down.weight"));
 }
 
 /// Softmax router, the K most likely experts of every row with their weights renormalised, results added in rank order.
-ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
-    const std::int64_t n = x->ne[1];
+ggml_tensor* LayerBuilder::experts(int index, Activations& in) const {
     const int used = config_.experts_used;
     constexpr float kSmallestSum = 6.103515625e-5f;  // smallest normal f16: keeps the division finite
-    Activations in(ctx_, device_, x);
     ggml_tensor* logits = in.times(weights_.matrix(index, "ffn_gate_inp.weight"));
+    const std::int64_t n = logits->ne[1];
     ggml_tensor* probabilities = ggml_soft_max(ctx_, logits);             // [experts, n]
     ggml_tensor* chosen = ggml_argsort_top_k(ctx_, probabilities, used);  // i32 [used, n]
     ggml_tensor* share = ggml_get_rows(ctx_, ggml_reshape_3d(ctx_, probabilities, 1, config_.experts, n), chosen);
@@ -190,10 +236,15 @@ ggml_tensor* LayerBuilder::experts(int index, ggml_tensor* x) const {
     return used == 1 ? ggml_cont(ctx_, sum) : sum;
 }
 
+Activations LayerBuilder::normed(ggml_tensor* x, int index, const char* weight) const {
+    return {ctx_, device_, x, weights_.find(index, weight), config_.norm_eps};
+}
+
 ggml_tensor* LayerBuilder::layer(int index, ggml_tensor* x, const PassInputs& inputs) const {
-    Activations in(ctx_, device_, norm(x, weights_.find(index, "attn_norm.weight")));
+    Activations in = normed(x, index, "attn_norm.weight");
     x = ggml_add(ctx_, attention(index, in, inputs), x);
-    return ggml_add(ctx_, feed_forward(index, norm(x, weights_.find(index, "ffn_norm.weight"))), x);
+    Activations inner = normed(x, index, "ffn_norm.weight");
+    return ggml_add(ctx_, feed_forward(index, inner), x);
 }
 
 kernels::AttentionPlan empty_plan(const ModelConfig& config, const Device& device) {

@@ -9,6 +9,7 @@
 #include "base/ggml_ptr.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
+#include "kernels/packed_fused.h"
 #include "kernels/rows.h"
 #include "model/config.h"
 #include "model/device.h"
@@ -90,19 +91,30 @@ struct PassInputs {
 class Activations {
  public:
     Activations(ggml_context* ctx, const Device& device, ggml_tensor* x) : ctx_(ctx), device_(device), x_(x) {}
+    /// `before` [k, n] through an RMS norm and times `weight` [k].
+    Activations(ggml_context* ctx, const Device& device, ggml_tensor* before, ggml_tensor* weight, float eps)
+        : ctx_(ctx), device_(device), before_(before), norm_weight_(weight), eps_(eps) {}
+    /// The rows themselves, as f32.
+    ggml_tensor* values();
     /// w [k, m], x [k, n] -> f32 [m, n]
     ggml_tensor* times(const Matrix& w);
+    /// All matrices of a group, one behind the other; REQUIRES a group that is not empty.
+    ggml_tensor* times(const kernels::PackedGroup& group);
+    /// silu(gate times x) * (up times x) for a group of two.
+    ggml_tensor* gated_times(const kernels::PackedGroup& gate_up);
     /// w [k, m, experts], x [k, n] or [k, used, n], chosen i32 [used, n] -> f32 [m, used, n]
     ggml_tensor* times_experts(const Matrix& w, ggml_tensor* chosen);
 
  private:
-    ggml_tensor* rows() const { return ggml_reshape_2d(ctx_, x_, x_->ne[0], ggml_nrows(x_)); }
+    ggml_tensor* rows() { return ggml_reshape_2d(ctx_, values(), values()->ne[0], ggml_nrows(values())); }
     ggml_tensor* quantized_for(ggml_tensor* w);
     ggml_tensor* packed_rows();
 
     ggml_context* ctx_;
     const Device& device_;
-    ggml_tensor* x_;
+    ggml_tensor* x_ = nullptr;  ///< null: not worked out yet
+    ggml_tensor *before_ = nullptr, *norm_weight_ = nullptr;
+    float eps_ = 0;
     ggml_type quantized_type_ = GGML_TYPE_COUNT;
     ggml_tensor* quantized_ = nullptr;
     ggml_tensor* quantized_for_packed_ = nullptr;
@@ -126,15 +138,17 @@ class LayerBuilder {
     };
     Written write_kv(int index, Activations& in, const PassInputs& inputs) const;
 
-    /// RMS norm times a weight vector.
-    ggml_tensor* norm(ggml_tensor* x, ggml_tensor* weight) const;
-
  private:
+    Written write_kv(int index, ggml_tensor* k, ggml_tensor* v, const PassInputs& inputs) const;
+    /// x [sum of widths, n] cut into [width, n] each.
+    std::vector<ggml_tensor*> cut(ggml_tensor* x, std::initializer_list<int> widths) const;
     ggml_tensor* attention(int index, Activations& in, const PassInputs& inputs) const;
     ggml_tensor* attend_library(ggml_tensor* q, const Written& kv, const PassInputs& inputs) const;
-    ggml_tensor* feed_forward(int index, ggml_tensor* x) const;
-    ggml_tensor* experts(int index, ggml_tensor* x) const;
+    ggml_tensor* feed_forward(int index, Activations& in) const;
+    ggml_tensor* experts(int index, Activations& in) const;
+    Activations normed(ggml_tensor* x, int index, const char* weight) const;
     ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) const;
+    /// x [head_dim * heads, n], each head through an RMS norm if there is a weight, rotated -> [head_dim, heads, n].
     ggml_tensor* heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight, ggml_tensor* rope) const;
 
     ggml_context* ctx_;

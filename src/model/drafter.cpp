@@ -108,7 +108,7 @@ Status Drafter::Impl::build(InjectGraph& pass) {
 
     ggml_tensor* x = ggml_get_rows(ctx, features.tensor(), pass.feature_rows);
     x = Activations(ctx, device, x).times(weights.matrix("fc.weight"));
-    Activations fused(ctx, device, builder.norm(x, weights.find("enc.output_norm.weight")));
+    Activations fused(ctx, device, x, weights.find("enc.output_norm.weight"), config.norm_eps);
     for (int layer = 0; layer < config.layers; ++layer) builder.write_kv(layer, fused, inputs);
     return pass.g.allocate(device);
 }
@@ -136,8 +136,9 @@ Status Drafter::Impl::build(DraftGraph& pass) {
     for (int layer = 0; layer < config.layers; ++layer) {
         x = builder.layer(layer, x, config.windowed[layer] ? windowed : full);
     }
-    x = builder.norm(ggml_get_rows(ctx, x, pass.mask_rows), weights.find("output_norm.weight"));
-    ggml_tensor* logits = Activations(ctx, device, x).times(head);  // [draft vocabulary, masks]
+    Activations last(ctx, device, ggml_get_rows(ctx, x, pass.mask_rows), weights.find("output_norm.weight"),
+                     config.norm_eps);
+    ggml_tensor* logits = last.times(head);  // [draft vocabulary, masks]
     if (device.exact()) {
         pass.lattice = kernels::top_logprobs(ctx, device.pool(), logits, pass.topk);
         ggml_set_output(pass.lattice);

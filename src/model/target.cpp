@@ -154,9 +154,8 @@ Status Target::Impl::build(PassGraph& pass) {
         pass.output_rows = input(ctx, GGML_TYPE_I32, key.outputs_rows);
         x = ggml_get_rows(ctx, x, pass.output_rows);
     }
-    x = builder.norm(x, weights.find("output_norm.weight"));
     const Matrix head = weights.matrix(config.tied_head ? "token_embd.weight" : "output.weight");
-    pass.logits = Activations(ctx, device, x).times(head);
+    pass.logits = Activations(ctx, device, x, weights.find("output_norm.weight"), config.norm_eps).times(head);
     pass.argmax = device.exact() ? kernels::argmax(ctx, device.pool(), pass.logits) : ggml_argmax(ctx, pass.logits);
     ggml_set_output(pass.argmax);
     if (key.outputs == Outputs::logits) ggml_set_output(pass.logits);

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <cstring>
+#include <utility>
 
 namespace bastion {
 namespace {
@@ -40,6 +41,10 @@ Result<Weights> Weights::load(const GgufFile& file, const Device& device, const 
         weights.tensors_.emplace(info.name, declare(weights.ctx_.get(), info));
         weights.bytes_ += info.bytes;
     }
+
+    int layers = 0;
+    while (weights.find(layers, "attn_norm.weight")) ++layers;
+    weights.groups_.resize(layers);
 
     if (device.is_cpu()) {
         // Every tensor is a view of the mapping: nothing is copied, pages come in as they are used.
@@ -84,6 +89,21 @@ void Weights::pack(const GgufFile& file, const Device& device, const Progress& p
         done += info.bytes;
         if (progress) progress("load", static_cast<double>(done) / static_cast<double>(bytes_));
     }
+    for (int i = 0; std::cmp_less(i, groups_.size()); ++i) {
+        groups_[i].query_key_value = group(i, {"attn_q.weight", "attn_k.weight", "attn_v.weight"});
+        groups_[i].key_value = group(i, {"attn_k.weight", "attn_v.weight"});
+        groups_[i].gate_up = group(i, {"ffn_gate.weight", "ffn_up.weight"});
+    }
+}
+
+kernels::PackedGroup Weights::group(int layer, std::initializer_list<const char*> suffixes) const {
+    kernels::PackedGroup group;
+    for (const char* suffix : suffixes) {
+        const Matrix m = matrix(layer, suffix);
+        if (!m.packed) return {};
+        group.push_back(m.packed);
+    }
+    return group;
 }
 
 ggml_tensor* Weights::find(std::string_view name) const {

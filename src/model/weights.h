@@ -8,7 +8,7 @@
 
 #include "bastion/engine.h"
 #include "bastion/status.h"
-#include "kernels/packed.h"
+#include "kernels/packed_fused.h"
 #include "model/device.h"
 #include "model/gguf.h"
 
@@ -18,6 +18,11 @@ namespace bastion {
 struct Matrix {
     ggml_tensor* tensor = nullptr;                  ///< [k, m] or [k, m, experts]
     const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has none
+};
+
+/// The packed matrices of a layer that read the same rows. A group is empty where one of them is not packed.
+struct LayerGroups {
+    kernels::PackedGroup query_key_value, key_value, gate_up;
 };
 
 /// Immutable after loading. On the CPU the tensors are the mapped file itself; matrices with a packed form are read
@@ -36,15 +41,19 @@ class Weights {
     /// A weight matrix with its packed form. REQUIRES that the file has it.
     Matrix matrix(std::string_view name) const;
     Matrix matrix(int layer, std::string_view suffix) const;
+    /// REQUIRES that the file has layer `layer`.
+    const LayerGroups& groups(int layer) const { return groups_[layer]; }
     std::size_t bytes() const { return bytes_; }
 
  private:
     void pack(const GgufFile& file, const Device& device, const Progress& progress);
+    kernels::PackedGroup group(int layer, std::initializer_list<const char*> suffixes) const;
 
     ggml_context_ptr ctx_;
     std::vector<ggml_backend_buffer_ptr> buffers_;
     std::unordered_map<std::string, ggml_tensor*> tensors_;
     std::unordered_map<const ggml_tensor*, std::unique_ptr<kernels::PackedMatrix>> packed_;
+    std::vector<LayerGroups> groups_;
     std::size_t bytes_ = 0;
 };
 

@@ -23,6 +23,21 @@ TEST(BenchRunTest, LaterTurnsFollowTheMethodsOwnAnswers) {
     EXPECT_EQ(run->cycle_tokens, 22) << "the first token of each answer comes from the prefill";
     EXPECT_GT(run->decode_s, 0.0);
     EXPECT_DOUBLE_EQ(run->tau(), 1.0);
+    EXPECT_EQ(run->prompt_tokens, static_cast<int>(std::string("system:sys|user:one|").size())) << "of the first turn";
+    EXPECT_DOUBLE_EQ(run->stages.verify_ms, 22.0) << "both turns";
+}
+
+TEST(BenchRunTest, KeepsASampleOfEveryDraftedCycle) {
+    FakeEngine engine;
+    GenerateOptions options;
+    options.method = Method::chain;
+    const auto run = run_prompt(engine, *make_engine_answerer(engine, options), {"id", 1, {"one", "two"}}, {});
+    ASSERT_TRUE(run.ok());
+    ASSERT_EQ(run->drafted.size(), 10u) << "two answers of six bytes, the first byte of each from the prefill";
+    EXPECT_DOUBLE_EQ(run->drafted.back().surrogate, 1.5);
+    EXPECT_EQ(run->drafted.back().committed, 1);
+    options.method = Method::ar;
+    EXPECT_TRUE(run_prompt(engine, *make_engine_answerer(engine, options), {"id", 1, {"one"}}, {})->drafted.empty());
 }
 
 TEST(BenchRunTest, EveryPromptStartsFromAnEmptyCache) {

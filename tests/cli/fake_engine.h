@@ -1,7 +1,9 @@
 // An engine without a model: tokens are bytes, answers come from a script, one byte a cycle.
 #pragma once
 
+#include <cmath>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@ class FakeSession : public Session {
         pending_.clear();
         stats_ = Stats();
         stats_.method = options.method;
+        drafting_ = options.method != Method::ar;
         stats_.prompt_tokens = static_cast<int>(tokens_.size());
         prefilling_ = true;
         done_ = false;
@@ -35,7 +38,7 @@ class FakeSession : public Session {
     const std::vector<Token>& tokens() const override { return tokens_; }
     const std::vector<Token>& answer() const override { return answer_; }
     const Stats& stats() const override { return stats_; }
-    void set_trace(std::function<void(const CycleTrace&)>) override {}
+    void set_trace(std::function<void(const CycleTrace&)> trace) override { trace_ = std::move(trace); }
 
     /// One step of the engine: the prefill draws the first byte, a cycle each further one.
     void advance() {
@@ -50,11 +53,25 @@ class FakeSession : public Session {
             ++stats_.cycle_tokens;
             ++stats_.nodes;
             stats_.decode_ms += 1;
+            stats_.verify_ms += 1;
+            if (trace_) trace_(cycle());
         }
         prefilling_ = false;
     }
 
  private:
+    /// Without a draft the root alone, else the root with a child of probability 1/2 that is never right.
+    CycleTrace cycle() const {
+        CycleTrace cycle;
+        cycle.verify_ms = 1;
+        cycle.nodes = {{0, -1, 0, 0.0, true}};
+        if (drafting_) {
+            cycle.draft_ms = 1;
+            cycle.nodes.push_back({1, 0, 1, std::log(0.5), false});
+        }
+        return cycle;
+    }
+
     void finish(StopReason reason) {
         stats_.stop_reason = reason;
         done_ = true;
@@ -63,7 +80,8 @@ class FakeSession : public Session {
     std::string script_, pending_;
     std::vector<Token> tokens_, answer_;
     Stats stats_;
-    bool prefilling_ = false, done_ = true;
+    std::function<void(const CycleTrace&)> trace_;
+    bool prefilling_ = false, done_ = true, drafting_ = false;
 };
 
 class FakeEngine : public Engine {
@@ -120,6 +138,7 @@ class FakeEngine : public Engine {
 
     Status check(const GenerateOptions&) const override { return {}; }
     Result<std::string> calibrate(bool, const Progress&) override { return runtime_error("no device"); }
+    std::string profile() const override { return ""; }
     std::string profile_path() const override { return ""; }
 };
 

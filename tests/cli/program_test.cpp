@@ -328,8 +328,8 @@ TEST(BenchTest, ComparesMethodsAndWritesTheResults) {
         run(with_pair({"bench", "--prompts", prompts, "--methods", "tree:6,chain,beam:2x3,llama.cpp", "--max-tokens",
                        "12", "--ignore-eos", "--repeat", "2", "--out", results}));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 6)
-        << "a head and five methods: " << outcome.out;
+    const std::string overview = outcome.out.substr(0, outcome.out.find("\n\n") + 1);
+    EXPECT_EQ(std::count(overview.begin(), overview.end(), '\n'), 6) << "a head and five methods: " << outcome.out;
     const Json json = Json::parse(read_file(results));
     ASSERT_EQ(json["methods"].size(), 5u);
     EXPECT_EQ(json["methods"][0]["name"], "ar");
@@ -343,6 +343,29 @@ TEST(BenchTest, ComparesMethodsAndWritesTheResults) {
     EXPECT_EQ(json["per_prompt"][5]["id"], "2") << "the line number where there is no id";
 }
 
+TEST(BenchTest, ComparesControllersOverSetsAtAnyTemperature) {
+    const std::string sums = write_file("sums.jsonl", "{\"prompt\":\"one\"}\n{\"prompt\":\"two\"}\n");
+    const std::string poems = write_file("poems.jsonl", "{\"prompt\":\"three\"}\n{\"prompt\":\"four\"}\n");
+    const std::string results = scratch_path("sets.json");
+    const Outcome outcome = run(
+        with_pair({"bench", "--prompts", sums, "--prompts", poems, "--methods", "tree@static,tree@curve,tree:4,tree:8",
+                   "--max-tokens", "12", "--ignore-eos", "--temperature", "1", "--out", results}));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json json = Json::parse(read_file(results));
+    EXPECT_EQ(json["methods"][2]["controller"], "curve");
+    EXPECT_EQ(json["methods"][2]["mismatched_prompts"], 0);
+    ASSERT_EQ(json["sets"].size(), 2u);
+    EXPECT_EQ(json["sets"][1]["name"], "poems");
+    EXPECT_EQ(json["sets"][1]["oracle"]["adaptive"].size(), 2u);
+    EXPECT_EQ(json["options"]["temperature"], 1.0);
+    EXPECT_GT(json["profile"]["grid"][0]["roofline_ms"], 0.0) << "measured for the first adaptive method";
+    const Json& entry = json["per_prompt"].back();
+    EXPECT_EQ(entry["set"], "poems");
+    EXPECT_GT(entry["prompt_tokens"], 1);
+    EXPECT_GT(json["methods"][4]["time"]["verify_ms"], 0.0);
+    EXPECT_EQ(json["methods"][4]["acceptance"]["surrogate"].size(), json["methods"][4]["acceptance"]["cycles"]);
+}
+
 TEST(BenchTest, RefusesBadInputBeforeAnyWork) {
     const std::string prompts = write_file("p.jsonl", "{\"prompt\":\"one\"}\nnot json\n");
     expect_refused(run(with_pair({"bench"})), "--prompts");
@@ -352,6 +375,13 @@ TEST(BenchTest, RefusesBadInputBeforeAnyWork) {
     expect_refused(
         run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--methods", "llama.cpp", "--temperature", "1"})),
         "--temperature 0");
+    const std::string twice = write_file("twice.jsonl", "{\"id\":7,\"prompt\":\"a\"}\n{\"id\":7,\"prompt\":\"b\"}\n");
+    expect_refused(run(with_pair({"bench", "--prompts", twice})), "has the id '7' on line 1 and on line 2");
+    expect_refused(run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--prompts", prompts})),
+                   "two files are called");
+    expect_refused(run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--methods", "tree@curve",
+                                  "--controller", "ema"})),
+                   "--controller");
     expect_refused(run(with_pair({"bench", "--prompts", prompts, "--limit", "1", "--out", "/dev/null/r.json"})),
                    "/dev/null/r.json");
 }

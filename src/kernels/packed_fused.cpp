@@ -1,0 +1,101 @@
+#include "kernels/packed_fused.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/custom_op.h"
+#include "kernels/elementwise_avx2.h"
+
+namespace bastion::kernels {
+namespace {
+
+constexpr int kParts = 8;  // partial sums of squares, added in a fixed order
+
+float inverse_rms(const float* x, std::int64_t k, float eps) {
+    double sums[kParts] = {};
+    std::int64_t i = 0;
+    for (; i + kParts <= k; i += kParts) {
+        for (int j = 0; j < kParts; ++j) sums[j] += static_cast<double>(x[i + j]) * x[i + j];
+    }
+    for (; i < k; ++i) sums[0] += static_cast<double>(x[i]) * x[i];
+    const double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    return 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(k)) + eps);
+}
+
+void norm_quantize_op(ggml_tensor* dst, int, int, void* userdata) {
+    const ggml_tensor* x = dst->src[0];
+    const auto* weight = static_cast<const float*>(dst->src[1]->data);
+    const float eps = parameter(dst);
+    const std::int64_t k = x->ne[0];
+    static_cast<ThreadPool*>(userdata)->run(x->ne[1], 2, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<float> normed(k);
+        for (std::int64_t r = begin; r < end; ++r) {
+            const float* row = float_row(x, r);
+            const float scale = inverse_rms(row, k, eps);
+            for (std::int64_t i = 0; i < k; ++i) normed[i] = row[i] * scale * weight[i];
+            quantize_activations(normed.data(), k, static_cast<char*>(dst->data) + r * dst->nb[1]);
+        }
+    });
+}
+
+void multiply_group_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& group = *static_cast<const PackedGroup*>(userdata);
+    const ggml_tensor* x = dst->src[0];
+    std::int64_t tiles = 0;
+    for (const PackedMatrix* w : group) tiles += w->tiles();
+    ThreadPool& pool = group.front()->pool();
+    pool.run(tiles, pool.grain(tiles, 1), [&](std::int64_t begin, std::int64_t end) {
+        std::int64_t first = 0;  // tile of the group that the matrix begins with
+        auto* out = static_cast<float*>(dst->data);
+        for (const PackedMatrix* w : group) {
+            const std::int64_t from = std::max(begin, first) - first;
+            const std::int64_t to = std::min(end, first + w->tiles()) - first;
+            if (from < to) {
+                w->multiply(from, to, static_cast<const char*>(x->data), x->nb[1], x->ne[1], out, dst->ne[0]);
+            }
+            first += w->tiles();
+            out += w->rows();
+        }
+    });
+}
+
+void gated_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& group = *static_cast<const PackedGroup*>(userdata);
+    const ggml_tensor* x = dst->src[0];
+    const std::int64_t m = dst->ne[0], n = dst->ne[1];
+    const PackedMatrix &gate = *group[0], &up = *group[1];
+    ThreadPool& pool = gate.pool();
+    pool.run(gate.tiles(), pool.grain(gate.tiles(), 1), [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, m) - first;
+        std::vector<float> products(2 * n * rows);
+        float *gates = products.data(), *ups = gates + n * rows;
+        const auto* activations = static_cast<const char*>(x->data);
+        gate.multiply(begin, end, activations, x->nb[1], n, gates - first, rows);
+        up.multiply(begin, end, activations, x->nb[1], n, ups - first, rows);
+        for (std::int64_t c = 0; c < n; ++c) {
+            gated_avx2(gates + c * rows, ups + c * rows, rows, static_cast<float*>(dst->data) + c * m + first);
+        }
+    });
+}
+
+}  // namespace
+
+ggml_tensor* norm_quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weight,
+                                      float eps) {
+    ggml_tensor* out = custom_op(ctx, GGML_TYPE_I8, {static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1]},
+                                 {x, weight}, norm_quantize_op, &pool);
+    set_parameter(out, eps);
+    return out;
+}
+
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized) {
+    std::int64_t rows = 0;
+    for (const PackedMatrix* w : group) rows += w->rows();
+    return custom_op(ctx, GGML_TYPE_F32, {rows, quantized->ne[1]}, {quantized}, multiply_group_op, &group);
+}
+
+ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized) {
+    return custom_op(ctx, GGML_TYPE_F32, {group.front()->rows(), quantized->ne[1]}, {quantized}, gated_op, &group);
+}
+
+}  // namespace bastion::kernels

@@ -1,0 +1,28 @@
+// Several steps of a layer as one graph operation: fewer moments at which threads wait for each other
+// (docs/kernels.md).
+#pragma once
+
+#include <vector>
+
+#include "base/ggml_ptr.h"
+#include "kernels/packed.h"
+
+namespace bastion::kernels {
+
+/// Packed matrices that read the same activations, of the same number of columns and on the same pool. Empty: none.
+using PackedGroup = std::vector<const PackedMatrix*>;
+
+/// Rows of x [k, n] f32 divided by their root mean square (of the mean of squares plus `eps`), times weight [k], and
+/// quantised -> what `quantize_for_packed` gives.
+ggml_tensor* norm_quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weight,
+                                      float eps);
+
+/// Rows from `quantize_for_packed` times all matrices of a group, one behind the other -> f32 [sum of their rows, n].
+/// The bits are those of `multiply_packed`. `group` must outlive the graph.
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized);
+
+/// silu(first matrix times rows) * (second matrix times rows), both of m rows -> f32 [m, n]. The bits are those of
+/// `gated` after `multiply_packed`. `group` must outlive the graph.
+ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized);
+
+}  // namespace bastion::kernels

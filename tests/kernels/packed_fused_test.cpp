@@ -1,0 +1,105 @@
+// Fused operations give the bits of the operations they stand for.
+#include "kernels/packed_fused.h"
+
+#include "kernels/elementwise.h"
+#include "products.h"
+
+namespace bastion::kernels {
+namespace {
+
+constexpr std::int64_t kColumns = 512;
+
+std::vector<float> compute(ggml_context* ctx, ggml_tensor* out) {
+    ggml_cgraph* graph = ggml_new_graph(ctx);
+    ggml_build_forward_expand(graph, out);
+    EXPECT_EQ(ggml_graph_compute_with_ctx(ctx, graph, 1), GGML_STATUS_SUCCESS);
+    const auto* data = static_cast<const float*>(out->data);
+    return {data, data + ggml_nbytes(out) / sizeof(float)};
+}
+
+class Fused : public testing::TestWithParam<int> {  // threads
+ protected:
+    void SetUp() override { BASTION_NEED_VECTORS(); }
+
+    ggml_tensor* rows(std::int64_t n, float deviation, unsigned seed) {
+        ggml_tensor* x = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_F32, kColumns, n);
+        const auto numbers = normal_numbers(ggml_nelements(x), deviation, seed);
+        std::memcpy(x->data, numbers.data(), ggml_nbytes(x));
+        return x;
+    }
+
+    ThreadPool pool_{GetParam()};
+    ggml_context_ptr ctx_{ggml_init({std::size_t{64} << 20, nullptr, false})};
+};
+
+TEST_P(Fused, GroupsGiveWhatTheirMatricesGiveAlone) {
+    const Matrix a = Matrix::quantised({GGML_TYPE_Q4_1, kColumns, 192}, 1);
+    const Matrix b = Matrix::quantised({GGML_TYPE_Q8_0, kColumns, 64}, 2);
+    const Matrix c = Matrix::quantised({GGML_TYPE_Q6_K, kColumns, 71}, 3);
+    const PackedMatrix pa(a.tensor(), pool_), pb(b.tensor(), pool_), pc(c.tensor(), pool_);
+    const PackedGroup group{&pa, &pb, &pc};
+    for (const std::int64_t n : {1, 5, 33}) {
+        ggml_tensor* x = quantize_for_packed(ctx_.get(), pool_, rows(n, 1.0f, 4));
+        const auto together = compute(ctx_.get(), multiply_packed(ctx_.get(), group, x));
+        std::int64_t first = 0;
+        for (const PackedMatrix* w : group) {
+            const auto alone = compute(ctx_.get(), multiply_packed(ctx_.get(), *w, x));
+            for (std::int64_t r = 0; r < n; ++r) {
+                ASSERT_EQ(std::memcmp(together.data() + r * (192 + 64 + 71) + first, alone.data() + r * w->rows(),
+                                      w->rows() * sizeof(float)),
+                          0)
+                    << "row " << r << " of " << n;
+            }
+            first += w->rows();
+        }
+    }
+}
+
+TEST_P(Fused, GatedProductsAreTheGatedProducts) {
+    for (const std::int64_t m : {96, 87}) {
+        const Matrix a = Matrix::quantised({GGML_TYPE_Q4_1, kColumns, m}, 5);
+        const Matrix b = Matrix::quantised({GGML_TYPE_Q5_K, kColumns, m}, 6);
+        const PackedMatrix pa(a.tensor(), pool_), pb(b.tensor(), pool_);
+        const PackedGroup group{&pa, &pb};
+        for (const std::int64_t n : {1, 5, 33}) {
+            ggml_context* ctx = ctx_.get();
+            ggml_tensor* x = quantize_for_packed(ctx, pool_, rows(n, 0.3f, 7));
+            const auto fused = compute(ctx, gated_packed(ctx, group, x));
+            const auto steps =
+                compute(ctx, gated(ctx, pool_, multiply_packed(ctx, pa, x), multiply_packed(ctx, pb, x)));
+            ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
+        }
+    }
+}
+
+TEST_P(Fused, NormsAreThoseOfTheDefinitionInAnyCompany) {
+    ggml_context* ctx = ctx_.get();
+    ggml_tensor* weight = rows(1, 1.0f, 8);
+    ggml_tensor* x = rows(9, 40.0f, 9);
+    std::fill_n(static_cast<float*>(x->data) + 3 * kColumns, kColumns, 0.0f);
+    const auto bytes_of = [&](ggml_tensor* in) {
+        return compute(ctx, norm_quantize_for_packed(ctx, pool_, in, ggml_reshape_1d(ctx, weight, kColumns), 1e-5f));
+    };
+    const auto together = bytes_of(x);
+    const std::size_t width = activation_bytes(kColumns) / sizeof(float);
+    for (std::int64_t r = 0; r < 9; ++r) {
+        const auto* row = static_cast<const float*>(x->data) + r * kColumns;
+        double squares = 0;
+        for (int i = 0; i < kColumns; ++i) squares += static_cast<double>(row[i]) * row[i];
+        const auto* quantised = reinterpret_cast<const char*>(together.data() + r * width);
+        for (int i = 0; i < kColumns; ++i) {
+            float scale;
+            std::memcpy(&scale, quantised + kColumns + i / 32 * sizeof scale, sizeof scale);
+            const double expected =
+                row[i] / std::sqrt(squares / kColumns + 1e-5) * static_cast<const float*>(weight->data)[i];
+            ASSERT_NEAR(scale * static_cast<signed char>(quantised[i]), expected, 0.51 * scale + 1e-30) << r;
+        }
+        const auto alone = bytes_of(ggml_view_2d(ctx, x, kColumns, 1, x->nb[1], r * x->nb[1]));
+        ASSERT_EQ(std::memcmp(alone.data(), together.data() + r * width, alone.size() * sizeof(float)), 0) << r;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Fused, testing::Values(1, 3));
+
+}  // namespace
+}  // namespace bastion::kernels
