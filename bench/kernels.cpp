@@ -41,12 +41,10 @@ class Product {
             packed_->multiply(0, packed_->tiles(), quantised_.data() + first * activation_bytes(kColumns),
                               activation_bytes(kColumns), count, out, kRows);
         } else {
-            ggml_context_ptr headers(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
-            ggml_tensor* in = ggml_new_tensor_2d(headers.get(), GGML_TYPE_F32, kColumns, count);
-            ggml_tensor* result = ggml_new_tensor_2d(headers.get(), GGML_TYPE_F32, kRows, count);
+            ggml_context_ptr header(ggml_init({ggml_tensor_overhead(), nullptr, true}));
+            ggml_tensor* in = ggml_new_tensor_2d(header.get(), GGML_TYPE_F32, kColumns, count);
             in->data = const_cast<float*>(x_.data() + first * kColumns);
-            result->data = out;
-            multiply_half_rows(pool_.isa(), w_, 0, kRows, in, result);
+            multiply_half_rows(pool_.isa(), w_, 0, kRows, in, out, kRows);
         }
     }
 

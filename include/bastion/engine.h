@@ -28,7 +28,7 @@ struct EngineInfo {
     std::string target_path, target_name, drafter_path, drafter_name;  ///< drafter empty: none loaded
     std::string device;                                                ///< e.g. "cpu"
     std::string device_description;
-    std::string kernels;  ///< "packed", "generic" or "library"
+    std::string kernels;  ///< "packed-avx512", "packed-avx2", "generic" or "library"
     int threads = 0;
     int ctx = 0;
     int vocab = 0;

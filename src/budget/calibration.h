@@ -57,9 +57,10 @@ struct Profile {
     std::string build;    ///< version of this program and of ggml
     ModelShape shape;
     DevicePeak peak;
-    double ar_ms = 0;     ///< one plain decoding step (1 row, no draft) at the smallest measured context
-    double draft_ms = 0;  ///< injection and draft pass of one block
-    double aux_ms = 0;    ///< build, accept and commit of one cycle
+    double ar_ms = 0;          ///< one plain decoding step (1 row, no draft) at the smallest measured context
+    double draft_ms = 0;       ///< injection and draft pass of one block
+    double draft_more_ms = 0;  ///< of each further block in the same pass
+    double aux_ms = 0;         ///< build, accept and commit of one cycle
     std::vector<GridPoint> grid;
     LinearFit fit;
     double seconds = 0;  ///< how long the measurement took

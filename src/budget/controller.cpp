@@ -31,41 +31,75 @@ LatencyModel::LatencyModel(Profile profile, ControllerKind kind)
     : profile_(std::move(profile)), kind_(kind), curve_(profile_.grid) {}
 
 /// The prediction before gamma.
-double LatencyModel::uncorrected_ms(int rows, int context) const {
-    const double bare = roofline_ms(profile_.shape, profile_.peak, rows, context);
+double LatencyModel::uncorrected_ms(const PassLoad& load) const {
+    const double bare = roofline_ms(profile_.shape, profile_.peak, load);
     if (kind_ == ControllerKind::ema) return believable(bare, bare);
-    if (kind_ == ControllerKind::curve && !curve_.empty()) return believable(curve_.at(rows, context), bare);
+    if (kind_ == ControllerKind::curve && !curve_.empty()) {
+        return believable(curve_.at(load.rows, load.attended / load.rows), bare);
+    }
     return believable(profile_.fit.a * bare + profile_.fit.b, bare);
 }
 
+double LatencyModel::verify_ms(const PassLoad& load) const { return gamma_ * uncorrected_ms(load); }
+
 double LatencyModel::verify_ms(int rows, int context) const {
-    return gamma_ * uncorrected_ms(std::max(rows, 1), std::max(context, 0));
+    return verify_ms({std::max(rows, 1), std::max(context, 0)});
 }
 
-void LatencyModel::observe_verify(int rows, int context, double measured_ms) {
+double LatencyModel::draft_ms(int requests) const {
+    return requests < 1 ? 0.0 : profile_.draft_ms + (requests - 1) * profile_.draft_more_ms;
+}
+
+void LatencyModel::observe_verify(const PassLoad& load, double measured_ms) {
     if (!learns(kind_) || !std::isfinite(measured_ms) || measured_ms <= 0) return;
-    const double ratio = measured_ms / uncorrected_ms(std::max(rows, 1), std::max(context, 0));
+    const double ratio = measured_ms / uncorrected_ms(load);
     gamma_ = (1 - kLatencyAlpha) * gamma_ + kLatencyAlpha * std::clamp(ratio, 1 / kFarthestRatio, kFarthestRatio);
 }
 
-BudgetSearch::BudgetSearch(const LatencyModel& latency, int context, int max_nodes, int other_rows)
-    : latency_(&latency),
-      context_(context),
-      max_nodes_(max_nodes),
-      other_rows_(std::max(other_rows, 0)),
-      plain_ms_(latency.verify_ms(1 + other_rows_, context)),
-      best_(evaluate(1, 1.0)) {}
+BudgetSearch::BudgetSearch(const LatencyModel& latency, int context, int max_nodes)
+    : BudgetSearch(latency, {{context, 1}}, 1, 1.0, max_nodes) {}
 
-BudgetSearch::Candidate BudgetSearch::evaluate(int nodes, double surrogate) const {
-    const double verify = latency_->verify_ms(nodes + other_rows_, context_);
-    const double cycle = latency_->draft_ms() + verify + latency_->aux_ms();
-    return {nodes, surrogate * plain_ms_ / cycle, cycle, verify};
+BudgetSearch::BudgetSearch(const LatencyModel& latency, std::vector<PassPart> parts, int drafting, double surrogate,
+                           int max_nodes)
+    : latency_(&latency),
+      parts_(std::move(parts)),
+      max_nodes_(max_nodes),
+      fixed_ms_(latency.draft_ms(drafting) + latency.aux_ms(drafting)),
+      surrogate_(surrogate) {
+    PassLoad plain;
+    for (const PassPart& part : parts_) {
+        plain.add(1, std::max(part.context, 0));
+        load_.add(part.rows, std::max(part.context, 0));
+        room_ += std::max(0, max_nodes_ - part.rows);
+    }
+    plain_ms_ = latency.verify_ms(plain) / static_cast<double>(parts_.size());
+    best_ = evaluate();
+    cycle_ms_ = best_.cycle_ms;
 }
 
-bool BudgetSearch::offer(double rho) {
-    if (stopped_ || nodes_ >= max_nodes_) return false;
-    const double surrogate = surrogate_ + (rho > 0 ? rho : 0.0);
-    const Candidate next = evaluate(nodes_ + 1, surrogate);
+BudgetSearch::Candidate BudgetSearch::evaluate() const {
+    const double verify = latency_->verify_ms(load_);
+    const double cycle = fixed_ms_ + verify;
+    return {static_cast<int>(load_.rows), surrogate_ * plain_ms_ / cycle, cycle, verify};
+}
+
+/// Whether all nodes that may still come, each as likely as the next one and free, would not reach the best.
+bool BudgetSearch::hopeless(double rho) const {
+    return (surrogate_ + std::max(rho, 0.0) * static_cast<double>(room_)) * plain_ms_ <= best_.speedup * cycle_ms_;
+}
+
+bool BudgetSearch::offer(double rho, int part) {
+    PassPart& grown = parts_[part];
+    if (stopped_ || grown.rows >= max_nodes_) return false;
+    if (latency_->kind() == ControllerKind::curve && hopeless(rho)) {
+        stopped_ = true;
+        return false;
+    }
+    load_.add_row(grown.rows, std::max(grown.context, 0));
+    surrogate_ += rho > 0 ? rho : 0.0;
+    const Candidate next = evaluate();
+    cycle_ms_ = next.cycle_ms;
+    --room_;
     if (latency_->kind() == ControllerKind::curve) {
         if (next.speedup > best_.speedup) best_ = next;
     } else if (next.speedup < best_.speedup) {
@@ -74,8 +108,7 @@ bool BudgetSearch::offer(double rho) {
     } else {
         best_ = next;
     }
-    ++nodes_;
-    surrogate_ = surrogate;
+    ++grown.rows;
     return true;
 }
 

@@ -1,6 +1,8 @@
 // How many nodes a cycle verifies: Algorithm 4 of the paper, with "off" (plain decoding) as an arm.
 #pragma once
 
+#include <vector>
+
 #include "bastion/options.h"
 #include "budget/calibration.h"
 
@@ -15,22 +17,28 @@ class LatencyModel {
     /// whatever the profile says.
     /// static: a R + b. ema: gamma R with gamma <- (1-alpha) gamma + alpha obs/pred. ema+static: gamma (a R + b).
     /// curve: the measured grid, made monotone in rows, piecewise linear in rows and context.
+    /// Several requests: the roofline counts what each does with its own cache; the grid, measured with one request, is
+    /// read at the sum of the rows and at the mean context that a row attends to.
+    double verify_ms(const PassLoad& load) const;
     double verify_ms(int rows, int context) const;
 
     /// L_AR: one plain step at `context`, from the same predictor.
     double plain_ms(int context) const { return verify_ms(1, context); }
 
-    double draft_ms() const { return profile_.draft_ms; }
-    double aux_ms() const { return profile_.aux_ms; }
+    /// One draft pass over the blocks of `requests` requests.
+    double draft_ms(int requests = 1) const;
+    /// The rest of a cycle in which `requests` requests draft.
+    double aux_ms(int requests = 1) const { return requests * profile_.aux_ms; }
 
     /// Tells the model what a pass really took. `static` and `curve` do not learn.
-    void observe_verify(int rows, int context, double measured_ms);
+    void observe_verify(const PassLoad& load, double measured_ms);
+    void observe_verify(int rows, int context, double measured_ms) { observe_verify({rows, context}, measured_ms); }
 
     const Profile& profile() const { return profile_; }
     ControllerKind kind() const { return kind_; }
 
  private:
-    double uncorrected_ms(int rows, int context) const;
+    double uncorrected_ms(const PassLoad& load) const;
 
     Profile profile_;
     ControllerKind kind_;
@@ -38,24 +46,38 @@ class LatencyModel {
     double gamma_ = 1.0;
 };
 
+/// What one request puts into a pass.
+struct PassPart {
+    int context = 0;  ///< committed tokens
+    int rows = 1;     ///< at the start of a search: the root, or all of a tree that is not searched for
+};
+
 /// One cycle's search for the best N over nested trees (paper section 3.4): feed it rho of each next node until it
 /// says stop, then ask for the best N seen. S-hat(N) = A-hat(N) * L_AR / C-hat(N).
 ///
 /// The draft of the cycle is already paid, so every N, N = 1 included, is charged for it: S-hat(1) < 1.
-/// Rows of other requests in the same pass are charged to this request too: C-hat = draft + verify(N + other) + aux,
-/// and L_AR = verify(1 + other), since a plain step would share that pass just the same. Among the N of one request
-/// that only scales the objective; against 1 it compares drafting with plain decoding in the same company.
+///
+/// Several requests that share the pass are searched together: N counts the rows of all of them, A-hat is the sum of
+/// their A-hat, C-hat is of the whole pass, and L_AR that of a pass with one row of each, which brings as many tokens
+/// as there are requests. Offered in falling order of rho over all requests, whose nodes then cost (nearly) the same,
+/// each N is the best division of N rows, so nodes go where they are worth most.
 class BudgetSearch {
  public:
-    /// `other_rows`: rows that other requests put into the same pass. `latency` must outlive the search.
-    BudgetSearch(const LatencyModel& latency, int context, int max_nodes, int other_rows = 0);
+    /// One request. `latency` must outlive the search.
+    BudgetSearch(const LatencyModel& latency, int context, int max_nodes);
 
-    /// Offers the next node's rho. Returns true if the search wants it added. For static, ema and ema+static it stops
-    /// at the first N with S(N+1) < S(N) (Proposition 3.4); for curve it goes on to max_nodes and keeps the argmax
-    /// (the smallest such N). A search that has stopped stays stopped.
-    bool offer(double rho);
+    /// The pass of all `parts`, of which `drafting` have drafted; no part grows beyond `max_nodes` rows. `surrogate`:
+    /// the sum of A-hat over the rows that are there at the start.
+    BudgetSearch(const LatencyModel& latency, std::vector<PassPart> parts, int drafting, double surrogate,
+                 int max_nodes);
 
-    int best_nodes() const { return best_.nodes; }                ///< N*, at least 1
+    /// Offers the next node's rho, a node of parts[part], no larger than the one before. Returns true if the search
+    /// wants it added. For static, ema and ema+static it stops at the first N with S(N+1) < S(N) (Proposition 3.4); for
+    /// curve it goes on as long as a larger N could still be better, and keeps the argmax (the smallest such N). A
+    /// search that has stopped stays stopped.
+    bool offer(double rho, int part = 0);
+
+    int best_nodes() const { return best_.nodes; }                ///< N*: rows of the whole pass, at least one a part
     double best_speedup() const { return best_.speedup; }         ///< S-hat(N*), relative to plain decoding
     double predicted_cycle_ms() const { return best_.cycle_ms; }  ///< C-hat(N*)
     double predicted_verify_ms() const { return best_.verify_ms; }
@@ -66,14 +88,19 @@ class BudgetSearch {
         double speedup, cycle_ms, verify_ms;
     };
 
-    Candidate evaluate(int nodes, double surrogate) const;
+    Candidate evaluate() const;
+    bool hopeless(double rho) const;
 
     const LatencyModel* latency_;
-    int context_, max_nodes_, other_rows_;
-    double plain_ms_;
+    std::vector<PassPart> parts_;
+    int max_nodes_;
+    double fixed_ms_;  ///< draft and aux
+    double plain_ms_;  ///< L_AR, a token
+    PassLoad load_;
+    double surrogate_;
+    double cycle_ms_ = 0;  ///< of the nodes taken so far
+    long room_ = 0;        ///< nodes that may still come
     bool stopped_ = false;
-    int nodes_ = 1;
-    double surrogate_ = 1.0;
     Candidate best_;
 };
 

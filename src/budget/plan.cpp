@@ -64,7 +64,9 @@ DraftShape draft_shape_like(const ModelShape& target, int layers, int block) {
 }
 
 double batch_verify_ms(const ModelShape& shape, const DevicePeak& peak, int requests, int rows, int context) {
-    return shared_ms(shape, peak, requests * rows) + requests * attention_ms(shape, peak, rows, context);
+    PassLoad load;
+    for (int i = 0; i < requests; ++i) load.add(rows, context);
+    return roofline_ms(shape, peak, load);
 }
 
 double batch_draft_ms(const DraftShape& draft, const DevicePeak& peak, int requests, int context) {

@@ -30,6 +30,23 @@ struct DevicePeak {
     double bytes_per_s = 0;
 };
 
+/// The rows of a target pass: those of one request, or of several that share the weights and attend each to its own
+/// cache.
+struct PassLoad {
+    double rows = 0;      ///< sum of s over the requests
+    double cached = 0;    ///< sum of c, their committed positions
+    double attended = 0;  ///< sum of s c: pairs of a row and a committed position
+    double own = 0;       ///< sum of s^2: pairs of two rows of one request
+
+    PassLoad() = default;
+    /// One request.
+    PassLoad(int s, int c) { add(s, c); }
+    /// One more request.
+    void add(int s, int c);
+    /// One more row for a request that has `before` of them.
+    void add_row(int before, int context);
+};
+
 /// One row of the cost table: a group of kernels with its work.
 struct CostTerm {
     const char* name;  ///< "qo", "kv", "attention", "ffn", "head", "embed"
@@ -40,10 +57,11 @@ struct CostTerm {
 /// The terms of a pass over `rows` rows whose committed context is `context` tokens (tables 12 and 13).
 std::vector<CostTerm> cost_terms(const ModelShape& shape, int rows, int context);
 
-/// R(rows, context) in milliseconds: sum over terms of max(flops / peak, bytes / bandwidth).
+/// R in milliseconds: sum over terms of max(flops / peak, bytes / bandwidth).
+double roofline_ms(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load);
 double roofline_ms(const ModelShape& shape, const DevicePeak& peak, int rows, int context);
 
 /// Experts touched by `rows` rows of which each picks `experts_used` of `experts`: min(E, K * rows).
-double experts_touched(const ModelShape& shape, int rows);
+double experts_touched(const ModelShape& shape, double rows);
 
 }  // namespace bastion

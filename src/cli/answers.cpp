@@ -11,16 +11,13 @@
 #include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/text.h"
-#include "model/config.h"
+#include "engine/batch.h"
 
 namespace bastion::cli {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Enough for most answers, and small enough that many conversations fit into memory together.
-constexpr int kDefaultCtx = 1024;
 
 struct AnswersFlags {
     EngineOptions engine;
@@ -46,20 +43,12 @@ void declare(Flags& flags, AnswersFlags& o) {
     declare_engine(flags, o.engine);
 }
 
-/// kDefaultCtx, or the model's own context where that is less. A file that is no model is the engine's to refuse.
-int default_ctx(const std::string& target) {
-    const auto file = GgufFile::open(target);
-    if (!file.ok()) return kDefaultCtx;
-    const auto config = read_target_config(*file);
-    return config.ok() ? std::min(kDefaultCtx, config->train_ctx) : kDefaultCtx;
-}
-
 /// Sizes the engine for `sessions` conversations.
 void settle_engine(const Flags& flags, AnswersFlags& o, std::size_t sessions) {
     EngineOptions& engine = o.engine;
     const std::string target = engine.target.empty() ? embedded_target_path() : engine.target;
     engine.slots = static_cast<int>(sessions);
-    if (!flags.given("ctx")) engine.ctx = default_ctx(target);
+    if (!flags.given("ctx")) engine.ctx = batch_ctx(target);
     // Plain decoding has no use for the embedded drafter, which would cost memory and time. Naming the embedded target
     // leaves it out.
     if (o.generate.method == Method::ar && engine.drafter.empty()) engine.target = target;
@@ -67,32 +56,25 @@ void settle_engine(const Flags& flags, AnswersFlags& o, std::size_t sessions) {
 
 std::string rate_text(double tokens_per_s) { return format("%.1f tokens/s", tokens_per_s); }
 
-/// Answers prompts, as many at once as there are seats. A seat whose answer is finished takes the next prompt and
-/// keeps what its cache shares with it.
-class Batch {
+/// Answers prompts, as many at once as the engine has slots.
+class AnswerRun {
  public:
-    /// `waiting`: the prompts to answer; `seats` of them at once.
-    Batch(Engine& engine, const AnswersFlags& o, std::vector<const BenchPrompt*> waiting, AnswersFile& file,
-          ProgressLine& progress)
+    /// `waiting`: the prompts to answer.
+    AnswerRun(Engine& engine, const AnswersFlags& o, std::vector<const BenchPrompt*> waiting, AnswersFile& file,
+              ProgressLine& progress)
         : engine_(engine),
           o_(o),
           waiting_(std::move(waiting)),
           file_(file),
           progress_(progress),
-          seats_(o.engine.slots) {}
+          batch_(engine, o.engine.slots) {}
 
     /// Runs to the end, or until a signal asks to stop: answers in progress are dropped then, finished ones are kept.
     Status run() {
         while (!interrupt::requested()) {
-            BASTION_CHECK(seat_waiting());
-            std::vector<Session*> live;
-            for (const Seat& seat : seats_) {
-                if (seat.prompt) live.push_back(seat.session.get());
-            }
-            if (live.empty()) break;
-            const Status status = engine_.step(live);
-            BASTION_CHECK(collect());  // what the step has finished is kept even if it failed for another session
-            BASTION_CHECK(status);
+            while (!batch_.full() && next_ < waiting_.size()) BASTION_CHECK(join(*waiting_[next_++]));
+            if (batch_.empty()) break;
+            BASTION_CHECK(batch_.step());
             show_progress();
         }
         progress_.clear();
@@ -112,34 +94,25 @@ class Batch {
     }
 
  private:
-    struct Seat {
-        std::unique_ptr<Session> session;     ///< opened with the first prompt
-        const BenchPrompt* prompt = nullptr;  ///< being answered; null: free
-        std::string text;
-    };
-
-    /// Gives every free seat the next prompt that fits.
-    Status seat_waiting() {
-        for (Seat& seat : seats_) {
-            while (!seat.prompt && next_ < waiting_.size()) BASTION_CHECK(begin(seat, *waiting_[next_++]));
-        }
-        return {};
-    }
-
-    Status begin(Seat& seat, const BenchPrompt& prompt) {
+    /// Takes the prompt in, or skips it if it does not fit.
+    Status join(const BenchPrompt& prompt) {
         auto tokens = encode_messages(engine_, o_.prompt, opening(o_.prompt, prompt.turns.front()));
         if (!tokens.ok()) return Error{tokens.error().kind, where(prompt) + ": " + tokens.error().message};
         if (tokens->size() >= static_cast<std::size_t>(engine_.info().ctx)) {
             skip(prompt, tokens->size());
             return {};
         }
-        if (!seat.session) {
-            BASTION_ASSIGN(seat.session, engine_.open_session());
-        }
-        BASTION_CHECK(seat.session->begin(std::move(*tokens), o_.generate));
-        seat.prompt = &prompt;
-        seat.text.clear();
-        return {};
+        const auto text = std::make_shared<std::string>();
+        const auto on_text = [text](std::string_view more) {
+            *text += more;
+            return true;
+        };
+        const auto on_done = [this, &prompt, text](const Session& session) -> Status {
+            // Interrupted: the step failed, and the caller says why.
+            if (session.stats().stop_reason == StopReason::interrupted) return {};
+            return write(prompt, *text, session);
+        };
+        return batch_.join({std::move(*tokens), o_.generate, on_text, on_done});
     }
 
     /// The id as JSON writes it, so that no character of it can break the line.
@@ -154,30 +127,16 @@ class Batch {
                      where(prompt).c_str(), tokens, engine_.info().ctx);
     }
 
-    /// Takes the new text of all answers, and writes those that are finished.
-    Status collect() {
-        for (Seat& seat : seats_) {
-            if (!seat.prompt) continue;
-            seat.text += seat.session->take_text();
-            if (!seat.session->done()) continue;
-            // Interrupted: the step failed, and the caller says why.
-            if (seat.session->stats().stop_reason != StopReason::interrupted) BASTION_CHECK(write(seat));
-            seat.prompt = nullptr;
-        }
-        return {};
-    }
-
-    Status write(const Seat& seat) {
-        const Session& session = *seat.session;
+    Status write(const BenchPrompt& prompt, const std::string& text, const Session& session) {
         const Stats& stats = session.stats();
         AnswerRecord answer;
-        answer.id = seat.prompt->id;
-        answer.source = seat.prompt->source;
+        answer.id = prompt.id;
+        answer.source = prompt.source;
         answer.temperature = o_.generate.sampling.temperature;
         answer.prompt_tokens.assign(session.tokens().begin(), session.tokens().begin() + stats.prompt_tokens);
         answer.tokens = session.answer();
         if (stats.end_token >= 0) answer.tokens.push_back(stats.end_token);
-        answer.text = seat.text;
+        answer.text = text;
         answer.stop_reason = stats.stop_reason;
         BASTION_CHECK(file_.append(answer));
         ++written_;
@@ -189,9 +148,7 @@ class Batch {
 
     double tokens_per_s() const {
         long tokens = written_tokens_;
-        for (const Seat& seat : seats_) {
-            if (seat.prompt) tokens += static_cast<long>(seat.session->answer().size());
-        }
+        for (const Session* session : batch_.active()) tokens += static_cast<long>(session->answer().size());
         return static_cast<double>(tokens) / std::max(1e-3, seconds());
     }
 
@@ -217,7 +174,7 @@ class Batch {
     std::size_t next_ = 0;  ///< of `waiting_`
     AnswersFile& file_;
     ProgressLine& progress_;
-    std::vector<Seat> seats_;
+    Batch batch_;
     int written_ = 0, skipped_ = 0;
     long written_tokens_ = 0;
     const Clock::time_point start_ = Clock::now();
@@ -240,10 +197,10 @@ Result<int> answer_all(const Flags& flags, AnswersFlags& o, const std::vector<Be
     ProgressLine progress;
     BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));
     BASTION_CHECK(engine->check(o.generate));
-    Batch batch(*engine, o, std::move(waiting), file, progress);
-    BASTION_CHECK(batch.run());
-    std::fprintf(stderr, "%s\n", batch.summary(already).c_str());
-    return batch.complete() ? kExitOk : kExitInterrupted;
+    AnswerRun run(*engine, o, std::move(waiting), file, progress);
+    BASTION_CHECK(run.run());
+    std::fprintf(stderr, "%s\n", run.summary(already).c_str());
+    return run.complete() ? kExitOk : kExitInterrupted;
 }
 
 }  // namespace
@@ -251,7 +208,7 @@ Result<int> answer_all(const Flags& flags, AnswersFlags& o, const std::vector<Be
 Result<int> answers_command(const Args& args) {
     AnswersFlags o;
     o.generate.method = Method::ar;
-    o.engine.ctx = kDefaultCtx;
+    o.engine.ctx = kBatchCtx;
     Flags flags("answers", "--prompts FILE.jsonl --out FILE.jsonl [options]",
                 "Answers a file of prompts, many at once. Every prompt gets the answer that generate gives it with the "
                 "same options, in the order of finishing. The same command again goes on where a run was cut short.");

@@ -118,6 +118,26 @@ Status parse_beam(std::string_view where, const std::string& text, int& width, i
     return {};
 }
 
+Status parse_counts(const std::string& flag, const std::string& text, int most, std::vector<int>& values) {
+    constexpr std::size_t kLongestList = 16;
+    values.clear();
+    for (std::size_t start = 0; start <= text.size();) {
+        const std::size_t end = std::min(text.find(',', start), text.size());
+        std::int64_t value = 0;
+        if (!parse_integer(std::string_view(text).substr(start, end - start), value) || value < 1 || value > most) {
+            return bad_input("--" + flag + ": expected whole numbers from 1 to " + std::to_string(most) +
+                             " separated by commas, got '" + text + "'");
+        }
+        values.push_back(static_cast<int>(value));
+        start = end + 1;
+    }
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    if (values.size() <= kLongestList) return {};
+    return bad_input("--" + flag + ": expected at most " + std::to_string(kLongestList) + " numbers, got " +
+                     std::to_string(values.size()));
+}
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
     std::string best;
     std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;

@@ -28,6 +28,9 @@ Status parse_budget(std::string_view where, const std::string& text, int& budget
 /// `WxD`, both whole numbers from 1.
 Status parse_beam(std::string_view where, const std::string& text, int& width, int& depth);
 
+/// Whole numbers from 1 to `most` separated by commas, 16 at most; `values` gets them sorted, each once.
+Status parse_counts(const std::string& flag, const std::string& text, int most, std::vector<int>& values);
+
 /// The candidate closest to `word` by edit distance, or nothing if none is close enough to be a slip of the keyboard.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/bench_batch.h"
 #include "cli/bench_llama.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -28,6 +29,7 @@ struct BenchFlags {
     std::vector<std::string> prompts;
     std::string methods = "ar,chain,tree", out;
     int limit = 0, repeat = 1;
+    std::vector<int> concurrency;
 };
 
 void declare(Flags& flags, BenchFlags& o) {
@@ -36,6 +38,8 @@ void declare(Flags& flags, BenchFlags& o) {
           "one JSON object a line, with `prompt` or `turns`; repeatable, every file is a set of its own");
     flags("limit", o.limit, "N", "only the first N prompts of every set, 0: all");
     flags("methods", o.methods, "LIST", "of ar, chain, tree, tree@CONTROLLER, tree:N, beam:WxD, llama.cpp");
+    flags.custom("concurrency", "LIST", "requests at once, separated by commas: throughput instead of single answers",
+                 "", [&o](const std::string& text) { return parse_counts("concurrency", text, 1024, o.concurrency); });
     flags("repeat", o.repeat, "N", "runs of every method on every prompt; the fastest counts");
     flags("out", o.out, "FILE.json", "write all results");
     flags.limit("limit", 0, 1e9);
@@ -215,6 +219,9 @@ Result<int> bench_command(const Args& args) {
     BASTION_ASSIGN(std::vector<BenchMethod> methods, parse_methods(o.methods));
     BASTION_CHECK(check_methods(flags, o, methods));
     BASTION_ASSIGN(PromptSets prompts, read_prompt_sets(o.prompts, o.limit));
+    if (!o.concurrency.empty()) {
+        return bench_batch({o.engine, o.generate, o.prompt, methods, prompts.prompts, o.concurrency, o.repeat, o.out});
+    }
 
     ProgressLine progress;
     BASTION_ASSIGN(const auto engine, open_engine(o.engine, progress));

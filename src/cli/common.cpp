@@ -1,11 +1,13 @@
 #include "cli/common.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 
 #include "cli/files.h"
 #include "cli/interrupt.h"
+#include "model/config.h"
 #include "text/tokenizer.h"
 
 namespace bastion::cli {
@@ -111,6 +113,13 @@ std::string cache_directory() {
     if (cache && *cache) return std::string(cache) + "/bastion";
     const char* home = std::getenv("HOME");
     return home && *home ? std::string(home) + "/.cache/bastion" : std::string();
+}
+
+int batch_ctx(const std::string& target) {
+    const auto file = GgufFile::open(target);
+    if (!file.ok()) return kBatchCtx;
+    const auto config = read_target_config(*file);
+    return config.ok() ? std::min(kBatchCtx, config->train_ctx) : kBatchCtx;
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options, ProgressLine& progress) {

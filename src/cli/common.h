@@ -38,6 +38,12 @@ Status check_prompt_options(const Flags& flags, const PromptOptions& options);
 /// Where measured profiles are kept: bastion under XDG_CACHE_HOME or ~/.cache; empty if there is no home directory.
 std::string cache_directory();
 
+/// The context of each of many conversations: enough for most answers, and small enough that they fit into memory
+/// together.
+inline constexpr int kBatchCtx = 1024;
+/// kBatchCtx, or the model's own context where that is less. A file that is no model is the engine's to refuse.
+int batch_ctx(const std::string& target);
+
 /// Opens the models, with a sentence about `make setup` where no model is given and none is embedded. The engine may
 /// report progress as long as it lives, so `progress` must outlive it.
 Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options, ProgressLine& progress);

@@ -16,7 +16,6 @@ namespace bastion::cli {
 namespace {
 
 constexpr int kMostNodes = 1024, kMostNodesOnCpu = 64;
-constexpr std::size_t kLongestList = 16;
 
 struct PlanFlags {
     PlanInputs inputs;
@@ -27,26 +26,6 @@ struct PlanFlags {
     int max_nodes = 0;
     bool check = false, json = false;
 };
-
-/// Whole numbers separated by commas, sorted, each once.
-Status parse_list(const std::string& flag, const std::string& text, int most, std::vector<int>& values) {
-    values.clear();
-    for (std::size_t start = 0; start <= text.size();) {
-        const std::size_t end = std::min(text.find(',', start), text.size());
-        std::int64_t value = 0;
-        if (!parse_integer(std::string_view(text).substr(start, end - start), value) || value < 1 || value > most) {
-            return bad_input("--" + flag + ": expected whole numbers from 1 to " + std::to_string(most) +
-                             " separated by commas, got '" + text + "'");
-        }
-        values.push_back(static_cast<int>(value));
-        start = end + 1;
-    }
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
-    if (values.size() <= kLongestList) return {};
-    return bad_input("--" + flag + ": expected at most " + std::to_string(kLongestList) + " numbers, got " +
-                     std::to_string(values.size()));
-}
 
 void declare(Flags& flags, PlanFlags& o) {
     declare_plan_inputs(flags, o.inputs);
@@ -63,13 +42,13 @@ void declare(Flags& flags, PlanFlags& o) {
     flags.limit("topk", 1, 1024);
     flags.section("what to plan for");
     flags.custom("contexts", "LIST", "committed tokens, separated by commas", "256,1024,4096",
-                 [&o](const std::string& text) { return parse_list("contexts", text, 1 << 30, o.contexts); });
+                 [&o](const std::string& text) { return parse_counts("contexts", text, 1 << 30, o.contexts); });
     flags.custom("concurrency", "LIST", "requests that share a pass, separated by commas", "1",
-                 [&o](const std::string& text) { return parse_list("concurrency", text, 4096, o.concurrency); });
+                 [&o](const std::string& text) { return parse_counts("concurrency", text, 4096, o.concurrency); });
     flags.custom("max-nodes", "N", "largest tree of a request (default: 64 on a CPU, else 1024)", "",
                  [&o](const std::string& text) -> Status {
                      std::vector<int> one;
-                     if (parse_list("max-nodes", text, kMostNodes, one).ok() && one.size() == 1) {
+                     if (parse_counts("max-nodes", text, kMostNodes, one).ok() && one.size() == 1) {
                          o.max_nodes = one.front();
                          return {};
                      }

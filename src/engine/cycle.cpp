@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "engine/tree_policy.h"
 #include "tree/accept.h"
@@ -116,12 +117,39 @@ CycleRunner::Entry CycleRunner::plan(SessionState& s) {
         e.off_reason = "last token";
     } else if (o.method == Method::tree && o.budget == 1) {
         e.off_reason = "budget 1";
-    } else if (adaptive(o) && !s.draft_switch.should_draft()) {
-        e.off_reason = "drafting does not pay";
     } else {
         e.drafted = true;
     }
     return e;
+}
+
+/// Takes automatic sessions out of the draft where it would not pay: one alone by its own past, several by what all of
+/// them together could expect.
+void CycleRunner::choose_drafting(std::span<Entry> entries) {
+    std::vector<Entry*> automatic;
+    std::vector<DraftFortune> fortunes;
+    for (Entry& e : entries) {
+        if (!e.drafted || !adaptive(e.session->options)) continue;
+        automatic.push_back(&e);
+        fortunes.push_back(e.session->fortune);
+    }
+    if (automatic.empty()) return;
+    std::vector<bool> drafts;
+    if (entries.size() == 1) {
+        drafts = {automatic.front()->session->draft_switch.should_draft()};
+    } else {
+        PassLoad plain;
+        for (const Entry& e : entries) plain.add(1, e.position);
+        // Measured, not fitted: the difference between two passes decides, and a fit may be off by more than that.
+        drafts =
+            batch_drafting_.choose(latency(ControllerKind::curve), plain, static_cast<int>(entries.size()), fortunes);
+    }
+    for (std::size_t i = 0; i < automatic.size(); ++i) {
+        if (drafts[i]) continue;
+        automatic[i]->drafted = false;
+        automatic[i]->off_reason = "drafting does not pay";
+        batch_drafting_.observe_undrafted(automatic[i]->session->fortune);
+    }
 }
 
 Status CycleRunner::draft(std::span<Entry> entries) {
@@ -145,7 +173,20 @@ Status CycleRunner::draft(std::span<Entry> entries) {
     return {};
 }
 
-void CycleRunner::build(Entry& e, int other_rows) {
+void CycleRunner::build(std::span<Entry> entries) {
+    std::set<ControllerKind> kinds;
+    for (Entry& e : entries) {
+        if (e.drafted && adaptive(e.session->options)) {
+            kinds.insert(e.session->options.controller);
+        } else {
+            build_fixed(e);
+        }
+    }
+    for (const ControllerKind kind : kinds) build_automatic(entries, kind);
+    for (Entry& e : entries) lay_out(e);
+}
+
+void CycleRunner::build_fixed(Entry& e) {
     const GenerateOptions& o = e.session->options;
     const Token root = e.session->tokens().back();
     if (!e.drafted) {
@@ -154,18 +195,50 @@ void CycleRunner::build(Entry& e, int other_rows) {
         e.tree = build_chain(e.lattice, root, e.max_depth);
     } else if (o.method == Method::beam) {
         e.tree = build_beam(e.lattice, root, o.beam_width, std::min(o.beam_depth, e.max_depth));
-    } else if (o.budget > 0) {
-        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth);
     } else {
-        const LatencyModel& model = latency(o.controller);
-        BudgetSearch search(model, e.position, models_.auto_nodes, other_rows);
-        const std::vector<double> logprobs = confidence_.corrected(e.lattice);
-        TreeBuilder builder(e.lattice, logprobs, root, e.max_depth);
-        e.tree = builder.take(grow(builder, search, models_.auto_nodes));
+        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth);
+    }
+}
+
+/// The trees of all sessions whose budget this controller decides: one search, one heap. Trees that are still to be
+/// built by another controller count as their roots.
+void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind) {
+    std::vector<Entry*> growing;
+    std::vector<PassPart> parts, others;
+    std::vector<std::vector<double>> logprobs;
+    int drafting = 0;
+    double surrogate = 0;
+    for (Entry& e : entries) {
+        drafting += e.drafted ? 1 : 0;
+        surrogate += std::max(1.0, e.tree.surrogate);
+        if (e.tree.nodes.empty() && e.session->options.controller == kind) {
+            growing.push_back(&e);
+            parts.push_back({e.position, 1});
+            logprobs.push_back(confidence_.corrected(e.lattice));
+        } else {
+            others.push_back({e.position, std::max(1, e.tree.size())});
+        }
+    }
+    parts.insert(parts.end(), others.begin(), others.end());
+    const LatencyModel& model = latency(kind);
+    BudgetSearch search(model, std::move(parts), drafting, surrogate, models_.auto_nodes);
+    std::vector<TreeBuilder> builders;
+    for (std::size_t i = 0; i < growing.size(); ++i) {
+        const Entry& e = *growing[i];
+        builders.emplace_back(e.lattice, logprobs[i], e.session->tokens().back(), e.max_depth);
+    }
+    const std::vector<int> nodes = grow_together(builders, search, models_.auto_nodes);
+    for (std::size_t i = 0; i < growing.size(); ++i) {
+        Entry& e = *growing[i];
+        e.tree = builders[i].take(nodes[i]);
         e.predicted_verify_ms = search.predicted_verify_ms();
         e.predicted_cycle_ms = search.predicted_cycle_ms();
-        e.plain_ms = model.verify_ms(1 + other_rows, e.position);
+        e.plain_ms = model.plain_ms(e.position);
     }
+}
+
+/// The rows of the entry's tree in the pass.
+void CycleRunner::lay_out(Entry& e) {
     for (const Node& n : e.tree.nodes) e.tokens.push_back(n.token);
     e.positions = positions(e.tree, e.position);
     e.parents = parents(e.tree);
@@ -204,15 +277,17 @@ Status CycleRunner::commit(Entry& e) {
         s.add_pending(kept);
         models_.draft->features->give_back(dropped);
     }
-    if (e.drafted) learn_confidence(e);
-    if (e.drafted && adaptive(s.options)) {
-        s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
-    }
     return {};
 }
 
-/// The target drew a token at every visited node; each says something about the lattice row below that node.
-void CycleRunner::learn_confidence(const Entry& e) {
+/// What a drafted cycle says about the drafter and about drafting. The target drew a token at every visited node; each
+/// says something about the lattice row below that node.
+void CycleRunner::learn(const Entry& e, bool alone) {
+    SessionState& s = *e.session;
+    if (s.options.method == Method::tree) batch_drafting_.observe(e.tree.size(), e.verdict.accepted, s.fortune);
+    if (alone && adaptive(s.options)) {
+        s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
+    }
     const std::size_t rows = std::min<std::size_t>(e.verdict.emitted.size(), e.lattice.depth);
     for (std::size_t i = 0; i < rows; ++i) {
         confidence_.observe(e.lattice, static_cast<int>(i) + 1, e.verdict.emitted[i]);
@@ -246,27 +321,42 @@ Status CycleRunner::run(std::span<Entry> entries) {
     Stopwatch watch;
     BASTION_CHECK(draft(entries));
     draft_ms_ = watch.lap_ms();
-    for (Entry& e : entries) build(e, static_cast<int>(entries.size()) - 1);
+    build(entries);
     build_ms_ = watch.lap_ms();
     BASTION_CHECK(verify(entries));
     verify_ms_ = watch.lap_ms();
     for (Entry& e : entries) BASTION_CHECK(commit(e));
+    for (const Entry& e : entries) {
+        if (e.drafted) learn(e, entries.size() == 1);
+    }
     commit_ms_ = watch.lap_ms();
     return {};
+}
+
+/// What the cycle took against what the measured grid says.
+void CycleRunner::observe_cycle(std::span<const Entry> entries, const PassLoad& load) {
+    const auto drafted = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.drafted; });
+    const int drafting = static_cast<int>(drafted);
+    const LatencyModel& model = latency(ControllerKind::curve);
+    batch_drafting_.observe_cycle(static_cast<int>(entries.size()), drafting,
+                                  model.draft_ms(drafting) + model.verify_ms(load) + model.aux_ms(drafting),
+                                  draft_ms_ + build_ms_ + verify_ms_ + commit_ms_);
 }
 
 Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
     std::vector<Entry> entries;
     entries.reserve(sessions.size());
     for (SessionState* s : sessions) entries.push_back(plan(*s));
+    choose_drafting(entries);
     if (Status status = run(entries); !status.ok()) {
         abandon(entries);
         return status;
     }
 
-    int rows = 0;
-    for (const Entry& e : entries) rows += e.tree.size();
-    for (auto& [kind, model] : latency_) model.observe_verify(rows, entries.front().position, verify_ms_);
+    PassLoad load;
+    for (const Entry& e : entries) load.add(e.tree.size(), e.position);
+    for (auto& [kind, model] : latency_) model.observe_verify(load, verify_ms_);
+    if (profile_) observe_cycle(entries, load);
     for (const Entry& e : entries) {
         Stats& c = e.session->counters;
         ++c.cycles;

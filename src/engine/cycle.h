@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "budget/batch_drafting.h"
 #include "budget/confidence.h"
 #include "engine/models.h"
 #include "engine/session.h"
@@ -48,15 +49,20 @@ class CycleRunner {
 
     Status prefill_chunk(SessionState& session, int rows, bool last);
     Entry plan(SessionState& session);
+    void choose_drafting(std::span<Entry> entries);
     Status draft(std::span<Entry> entries);
-    void build(Entry& entry, int other_rows);
+    void build(std::span<Entry> entries);
+    void build_fixed(Entry& entry);
+    void build_automatic(std::span<Entry> entries, ControllerKind kind);
+    void lay_out(Entry& entry);
     Status verify(std::span<Entry> entries);
     Status commit(Entry& entry);
+    void learn(const Entry& entry, bool alone);
+    void observe_cycle(std::span<const Entry> entries, const PassLoad& load);
     Status run(std::span<Entry> entries);
     void abandon(std::span<Entry> entries);
     Status inject(std::span<SessionState* const> sessions);
     Token draw(SessionState& session, int row);
-    void learn_confidence(const Entry& entry);
     void report(const Entry& entry) const;
     LatencyModel& latency(ControllerKind kind);
 
@@ -64,6 +70,7 @@ class CycleRunner {
     std::optional<Profile> profile_;
     std::map<ControllerKind, LatencyModel> latency_;
     ConfidenceCorrection confidence_;  ///< of the drafter, learned over all sessions; only `--budget auto` uses it
+    BatchDrafting batch_drafting_;     ///< which of several automatic sessions draft; one alone has its DraftSwitch
     std::vector<float> logits_;
     double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand
 };

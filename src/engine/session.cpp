@@ -55,6 +55,7 @@ Status SessionState::begin(std::vector<Token> prompt, const GenerateOptions& o) 
     stream_ = TextStream(options.stop);
     sampler_ = std::make_unique<Sampler>(options.sampling);
     draft_switch = DraftSwitch();
+    fortune = DraftFortune();
     off_reasons_.clear();
     counters = Stats();
     counters.method = options.method;

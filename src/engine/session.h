@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bastion/engine.h"
-#include "budget/controller.h"
+#include "budget/batch_drafting.h"
 #include "engine/models.h"
 #include "text/stream.h"
 #include "tree/sample.h"
@@ -68,6 +68,7 @@ class SessionState final : public Session {
     GenerateOptions options;
     Stats counters;
     DraftSwitch draft_switch;
+    DraftFortune fortune;
 
  private:
     Models& models_;

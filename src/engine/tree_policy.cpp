@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <queue>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -135,12 +136,29 @@ Tree best_tree(TreeBuilder& builder, const Profile& profile, int context) {
 }  // namespace
 
 int grow(TreeBuilder& builder, BudgetSearch& search, int max_nodes) {
-    while (builder.tree().size() < max_nodes) {
-        const auto logprob = builder.next_logprob();
-        if (!logprob || !search.offer(std::exp(*logprob))) break;
-        builder.grow();
+    return grow_together({&builder, 1}, search, max_nodes).front();
+}
+
+std::vector<int> grow_together(std::span<TreeBuilder> builders, BudgetSearch& search, int max_nodes) {
+    using Front = std::pair<double, int>;  // log rho of a builder's next node, and the negated index of the builder
+    std::priority_queue<Front> heap;
+    const auto propose = [&](int i) {
+        const auto logprob = builders[i].next_logprob();
+        if (logprob && builders[i].tree().size() < max_nodes) heap.emplace(*logprob, -i);
+    };
+    std::vector<int> nodes(builders.size(), 1), taken;
+    for (int i = 0; i < std::ssize(builders); ++i) propose(i);
+    const int start = search.best_nodes();
+    while (!heap.empty()) {
+        const auto [logprob, negated] = heap.top();
+        if (!search.offer(std::exp(logprob), -negated)) break;
+        heap.pop();
+        builders[-negated].grow();
+        taken.push_back(-negated);
+        propose(-negated);
     }
-    return search.best_nodes();
+    for (int i = 0; i < search.best_nodes() - start; ++i) ++nodes[taken[i]];
+    return nodes;
 }
 
 Result<std::string> tree_from_lattice_json(const std::string& lattice_json, const std::string& lattice_name, int budget,

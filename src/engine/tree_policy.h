@@ -2,7 +2,9 @@
 // for people who put it into another engine.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "bastion/status.h"
 #include "budget/controller.h"
@@ -13,6 +15,11 @@ namespace bastion {
 /// Grows `builder` as long as `search` wants the next node, the lattice has one and the tree has fewer than `max_nodes`
 /// nodes. Returns N*; `builder.take(N*)` is the tree to verify. Both start at the root alone.
 int grow(TreeBuilder& builder, BudgetSearch& search, int max_nodes);
+
+/// The same for requests that share a pass: one heap over all their lattices, so that each next node is the likeliest
+/// of all; of equal ones that of the earlier builder. `builders[i]` is part i of `search`, whose further parts do not
+/// grow. Returns the N* of each.
+std::vector<int> grow_together(std::span<TreeBuilder> builders, BudgetSearch& search, int max_nodes);
 
 /// What `bastion tree` prints for the lattice in `lattice_json`, `{"tokens":[[..]],"logprobs":[[..]]}` with one row a
 /// depth: `{"nodes":[{"token","parent","depth","logprob"}],"surrogate","budget"}` in insertion order, the root first

@@ -12,8 +12,7 @@ namespace bastion::kernels {
 
 /// An operation of our own, called once on ggml's one thread; `userdata` must outlive the graph.
 inline ggml_tensor* custom_op(ggml_context* ctx, ggml_type type, std::initializer_list<std::int64_t> shape,
-                              std::initializer_list<ggml_tensor*> args, ggml_custom_op_t fun, const void* userdata) {
-    std::vector<ggml_tensor*> sources(args);
+                              std::vector<ggml_tensor*> sources, ggml_custom_op_t fun, const void* userdata) {
     std::vector<std::int64_t> ne(shape);
     ne.resize(4, 1);
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], sources.data(), static_cast<int>(sources.size()), fun,

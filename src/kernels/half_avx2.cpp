@@ -15,7 +15,7 @@ constexpr int kLanes = 8;
 constexpr std::int64_t kPiece = 1024;
 
 /// The partial sums of a tile.
-using Sums = __m256[kHalfTileRows][kHalfColumns];
+using Sums = __m256[kHalfTileRows][kHalfColumns / 2];
 
 /// Weight rows taken at once with C activation rows: about 8 sums that do not wait for each other, which is what
 /// keeps two multiply-add units of latency 4 busy, and all in registers.
@@ -97,7 +97,7 @@ BASTION_AVX2 void multiply(const HalfTile& tile, float* out, std::int64_t out_st
 
 template <Half H>
 void multiply_any(const HalfTile& tile, float* out, std::int64_t out_stride) {
-    static_assert(kHalfColumns == 4);
+    static_assert(kHalfColumns / 2 == 4);
     switch (tile.columns) {
         case 1:
             return multiply<H, 1>(tile, out, out_stride);

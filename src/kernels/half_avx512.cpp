@@ -108,7 +108,7 @@ BASTION_AVX512 void multiply(const HalfTile& tile, float* out, std::int64_t out_
 
 template <Half H>
 void multiply_any(const HalfTile& tile, float* out, std::int64_t out_stride) {
-    static_assert(kHalfColumns == 4);
+    static_assert(kHalfColumns == 8);
     switch (tile.columns) {
         case 1:
             return multiply<H, 1>(tile, out, out_stride);
@@ -116,8 +116,16 @@ void multiply_any(const HalfTile& tile, float* out, std::int64_t out_stride) {
             return multiply<H, 2>(tile, out, out_stride);
         case 3:
             return multiply<H, 3>(tile, out, out_stride);
-        default:
+        case 4:
             return multiply<H, 4>(tile, out, out_stride);
+        case 5:
+            return multiply<H, 5>(tile, out, out_stride);
+        case 6:
+            return multiply<H, 6>(tile, out, out_stride);
+        case 7:
+            return multiply<H, 7>(tile, out, out_stride);
+        default:
+            return multiply<H, 8>(tile, out, out_stride);
     }
 }
 

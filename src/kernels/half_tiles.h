@@ -6,7 +6,7 @@
 namespace bastion::kernels {
 
 inline constexpr int kHalfTileRows = 16;  ///< weight rows a tile takes at most
-inline constexpr int kHalfColumns = 4;    ///< activation rows a tile takes at most
+inline constexpr int kHalfColumns = 8;    ///< activation rows a tile takes at most
 
 /// Some weight rows, one behind the other, and some activation rows.
 struct HalfTile {
@@ -14,7 +14,7 @@ struct HalfTile {
     int rows = 0;                            ///< 1 to kHalfTileRows
     const float* x = nullptr;                ///< [columns][k], rows `x_stride` values apart
     std::int64_t x_stride = 0;
-    int columns = 0;  ///< 1 to kHalfColumns
+    int columns = 0;  ///< 1 to kHalfColumns, with AVX2 half as many
     std::int64_t k = 0;
 };
 

@@ -54,19 +54,22 @@ ggml_tensor* Activations::packed_rows() {
     return quantized_for_packed_;
 }
 
-ggml_tensor* Activations::times(const kernels::PackedGroup& group) {
-    return kernels::multiply_packed(ctx_, group, packed_rows());
+ggml_tensor* Activations::times(const MatrixGroup& group) {
+    return group.packed.empty() ? kernels::multiply_half(ctx_, device_.pool(), group.halfs, rows())
+                                : kernels::multiply_packed(ctx_, group.packed, packed_rows());
 }
 
-ggml_tensor* Activations::gated_times(const kernels::PackedGroup& gate_up) {
-    return kernels::gated_packed(ctx_, gate_up, packed_rows());
+ggml_tensor* Activations::gated_times(const MatrixGroup& gate_up) {
+    return gate_up.packed.empty()
+               ? kernels::gated_half(ctx_, device_.pool(), gate_up.halfs[0], gate_up.halfs[1], rows())
+               : kernels::gated_packed(ctx_, gate_up.packed, packed_rows());
 }
 
 ggml_tensor* Activations::times(const Matrix& w) {
     if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, values());
     if (!w.packed) {
         if (device_.packs() && kernels::half_kernels_support(w.tensor->type)) {
-            return kernels::multiply_half(ctx_, device_.pool(), w.tensor, rows());
+            return kernels::multiply_half(ctx_, device_.pool(), {w.tensor}, rows());
         }
         return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
     }

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/half.h"
+
 namespace bastion {
 namespace {
 
@@ -96,13 +98,15 @@ void Weights::pack(const GgufFile& file, const Device& device, const Progress& p
     }
 }
 
-kernels::PackedGroup Weights::group(int layer, std::initializer_list<const char*> suffixes) const {
-    kernels::PackedGroup group;
+MatrixGroup Weights::group(int layer, std::initializer_list<const char*> suffixes) const {
+    MatrixGroup group;
     for (const char* suffix : suffixes) {
         const Matrix m = matrix(layer, suffix);
-        if (!m.packed) return {};
-        group.push_back(m.packed);
+        if (m.packed) group.packed.push_back(m.packed);
+        if (m.tensor && kernels::half_kernels_support(m.tensor->type)) group.halfs.push_back(m.tensor);
     }
+    if (group.packed.size() < suffixes.size()) group.packed.clear();
+    if (group.halfs.size() < suffixes.size()) group.halfs.clear();
     return group;
 }
 

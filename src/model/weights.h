@@ -20,9 +20,17 @@ struct Matrix {
     const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has none
 };
 
-/// The packed matrices of a layer that read the same rows. A group is empty where one of them is not packed.
+/// Matrices that read the same rows and are multiplied by one operation: all packed, or all of 16-bit floats. Empty
+/// where neither holds.
+struct MatrixGroup {
+    kernels::PackedGroup packed;
+    std::vector<ggml_tensor*> halfs;
+
+    bool empty() const { return packed.empty() && halfs.empty(); }
+};
+
 struct LayerGroups {
-    kernels::PackedGroup query_key_value, key_value, gate_up;
+    MatrixGroup query_key_value, key_value, gate_up;
 };
 
 /// Immutable after loading. On the CPU the tensors are the mapped file itself; matrices with a packed form are read
@@ -47,7 +55,7 @@ class Weights {
 
  private:
     void pack(const GgufFile& file, const Device& device, const Progress& progress);
-    kernels::PackedGroup group(int layer, std::initializer_list<const char*> suffixes) const;
+    MatrixGroup group(int layer, std::initializer_list<const char*> suffixes) const;
 
     ggml_context_ptr ctx_;
     std::vector<ggml_backend_buffer_ptr> buffers_;

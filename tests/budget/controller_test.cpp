@@ -39,12 +39,12 @@ std::vector<double> falling_gains(std::mt19937& random, int count) {
 }
 
 /// The N of the largest S(N), computed from the model's public predictions.
-int best_of_all(const LatencyModel& model, const std::vector<double>& gains, int context, int other_rows) {
+int best_of_all(const LatencyModel& model, const std::vector<double>& gains, int context) {
     int best = 1;
     double best_rate = 0, surrogate = 1;
     for (int nodes = 1; nodes <= static_cast<int>(gains.size()) + 1; ++nodes) {
         if (nodes > 1) surrogate += gains[nodes - 2];
-        const double cost = model.draft_ms() + model.verify_ms(nodes + other_rows, context) + model.aux_ms();
+        const double cost = model.draft_ms() + model.verify_ms(nodes, context) + model.aux_ms();
         if (surrogate / cost > best_rate) {
             best = nodes;
             best_rate = surrogate / cost;
@@ -144,7 +144,7 @@ TEST(BudgetSearch, FirstDecreaseIsTheGlobalBestWhenThePremisesHold) {
         const auto gains = falling_gains(random, 127);
         BudgetSearch search(model, 200, 128);
         feed(search, gains);
-        EXPECT_EQ(search.best_nodes(), best_of_all(model, gains, 200, 0)) << "seed " << seed;
+        EXPECT_EQ(search.best_nodes(), best_of_all(model, gains, 200)) << "seed " << seed;
     }
 }
 
@@ -155,11 +155,9 @@ TEST(BudgetSearch, CurveFindsTheBestOfAnyCost) {
         for (int i = 1; i < 64; ++i) cost.push_back(cost.back() + (random() % 8 == 0 ? 4.0 : 0.01));
         const LatencyModel model(stepped(cost, 2), Kind::curve);
         const auto gains = falling_gains(random, 63);
-        for (const int other_rows : {0, 5}) {
-            BudgetSearch search(model, 64, 64, other_rows);
-            EXPECT_EQ(feed(search, gains), 63) << "goes on to the end";
-            EXPECT_EQ(search.best_nodes(), best_of_all(model, gains, 64, other_rows)) << "seed " << seed;
-        }
+        BudgetSearch search(model, 64, 64);
+        feed(search, gains);
+        EXPECT_EQ(search.best_nodes(), best_of_all(model, gains, 64)) << "seed " << seed;
     }
 }
 
@@ -237,13 +235,55 @@ TEST(BudgetSearch, SpeedupCountsDraftAndAux) {
 
 TEST(BudgetSearch, RowsOfOthersAreChargedAndShareThePlainPass) {
     const LatencyModel model(stepped({10, 12, 14, 16, 30, 44}), Kind::curve);
-    BudgetSearch alone(model, 64, 3), together(model, 64, 3, 3);
+    BudgetSearch alone(model, 64, 3), together(model, std::vector<PassPart>(4, {64, 1}), 1, 4.0, 3);
     feed(alone, {0.5, 0.5});
     feed(together, {0.5, 0.5});
     EXPECT_EQ(alone.best_nodes(), 3);
-    EXPECT_EQ(together.best_nodes(), 1) << "two more rows would cross the step at 5 rows";
+    EXPECT_EQ(together.best_nodes(), 4) << "two more rows would cross the step at 5 rows";
     EXPECT_DOUBLE_EQ(together.predicted_verify_ms(), 16);
     EXPECT_DOUBLE_EQ(together.best_speedup(), 1.0) << "nothing drafted costs what plain decoding costs in company";
+}
+
+TEST(BudgetSearch, SpeedupOfSeveralIsTheirTokensOverThoseOfAPlainPass) {
+    Profile profile = stepped({10, 12, 14, 16, 18}, 3);
+    profile.draft_more_ms = 1;
+    profile.aux_ms = 0.5;
+    const LatencyModel model(profile, Kind::curve);
+    // A chain of two nodes that is there already (1.5 tokens expected), one that grows, and one that does not draft.
+    BudgetSearch search(model, {{64, 1}, {64, 2}, {64, 1}}, 2, 3.5, 3);
+    EXPECT_EQ(search.best_nodes(), 4);
+    EXPECT_DOUBLE_EQ(search.predicted_cycle_ms(), 3 + 1 + 2 * 0.5 + 16);
+    EXPECT_DOUBLE_EQ(search.best_speedup(), 3.5 / 21 / (3 / 14.0));
+    EXPECT_TRUE(search.offer(0.9, 0));
+    EXPECT_EQ(search.best_nodes(), 5);
+    EXPECT_DOUBLE_EQ(search.best_speedup(), 4.4 / 23 / (3 / 14.0));
+    EXPECT_TRUE(search.offer(0.1, 0));
+    EXPECT_FALSE(search.offer(1.0, 0)) << "three rows are the most a part may have";
+}
+
+TEST(LatencyModel, KnowsWhatSeveralRequestsAttendTo) {
+    const Profile profile = test::profile_with();
+    PassLoad load(3, 100);
+    load.add(2, 400);
+    const LatencyModel fitted(profile, Kind::fixed_fit), measured(profile, Kind::curve);
+    EXPECT_DOUBLE_EQ(fitted.verify_ms(load), 1.25 * roofline_ms(profile.shape, profile.peak, load) + 0.75);
+    EXPECT_DOUBLE_EQ(measured.verify_ms(load), 4.0 + 0.5 * 5 + 0.001 * (3 * 100 + 2 * 400) / 5);
+    EXPECT_EQ(fitted.verify_ms(PassLoad(4, 100)), fitted.verify_ms(4, 100));
+    EXPECT_EQ(measured.verify_ms(PassLoad(4, 100)), measured.verify_ms(4, 100));
+    LatencyModel learning(profile, Kind::ema_fixed_fit);
+    learning.observe_verify(load, 2 * learning.verify_ms(load));
+    EXPECT_NEAR(learning.verify_ms(load), 1.1 * fitted.verify_ms(load), 1e-12);
+}
+
+TEST(LatencyModel, DraftsOfSeveralShareAPass) {
+    Profile profile = test::profile_with(2.0, 0.5);
+    profile.draft_more_ms = 0.75;
+    const LatencyModel model(profile, Kind::fixed_fit);
+    EXPECT_EQ(model.draft_ms(0), 0);
+    EXPECT_EQ(model.draft_ms(1), 2);
+    EXPECT_EQ(model.draft_ms(5), 5);
+    EXPECT_EQ(model.aux_ms(0), 0);
+    EXPECT_EQ(model.aux_ms(4), 2);
 }
 
 /// A session whose drafted cycles all gain the same.

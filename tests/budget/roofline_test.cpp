@@ -99,5 +99,33 @@ TEST(Roofline, GrowsWithRowsAndContext) {
     }
 }
 
+TEST(Roofline, SeveralRequestsShareWeightsAndAttendToTheirOwn) {
+    const ModelShape shape = prime_shape();
+    const DevicePeak flops_bound{1, 1e30}, bytes_bound{1e30, 1};
+    PassLoad both(3, 10);
+    both.add(2, 40);
+    // What is not attention is that of five rows, whoever they belong to.
+    const auto rest = [&](bool flops) {
+        double sum = 0;
+        for (const CostTerm& term : cost_terms(shape, 5, 0)) {
+            if (std::string(term.name) != "attention") sum += flops ? term.flops : term.bytes;
+        }
+        return sum;
+    };
+    const double flops = terms(shape, 3, 10)["attention"].flops + terms(shape, 2, 40)["attention"].flops;
+    const double bytes = terms(shape, 3, 10)["attention"].bytes + terms(shape, 2, 40)["attention"].bytes;
+    EXPECT_DOUBLE_EQ(roofline_ms(shape, flops_bound, both), 1e3 * (rest(true) + flops));
+    EXPECT_DOUBLE_EQ(roofline_ms(shape, bytes_bound, both), 1e3 * (rest(false) + bytes));
+}
+
+TEST(Roofline, ARowMoreIsTheSameRequestWithOneMore) {
+    PassLoad grown(2, 30), whole(4, 30);
+    grown.add_row(2, 30);
+    grown.add_row(3, 30);
+    for (const auto field : {&PassLoad::rows, &PassLoad::cached, &PassLoad::attended, &PassLoad::own}) {
+        EXPECT_EQ(grown.*field, whole.*field);
+    }
+}
+
 }  // namespace
 }  // namespace bastion

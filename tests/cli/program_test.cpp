@@ -366,6 +366,35 @@ TEST(BenchTest, ComparesControllersOverSetsAtAnyTemperature) {
     EXPECT_EQ(json["methods"][4]["acceptance"]["surrogate"].size(), json["methods"][4]["acceptance"]["cycles"]);
 }
 
+TEST(BenchTest, MeasuresManyRequestsAtOnce) {
+    std::string prompts;
+    for (const char* word : {"one", "two", "three", "four", "five", "six"}) {
+        prompts += std::string("{\"prompt\":\"") + word + "\"}\n";
+    }
+    const std::string file = write_file("batch.jsonl", prompts), results = scratch_path("batch.json");
+    const std::vector<std::string> args{"bench",      "--prompts",     file,    "--concurrency", "4,1", "--methods",
+                                        "tree,chain", "--out",         results, "--max-tokens",  "12",  "--repeat",
+                                        "2",          "--temperature", "0.8",   "--ignore-eos"};
+    const Outcome outcome = run(with_pair(args));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json json = Json::parse(read_file(results));
+    ASSERT_EQ(json["concurrency"].size(), 2u);
+    EXPECT_EQ(json["concurrency"][0]["requests"], 1);
+    EXPECT_EQ(json["concurrency"][1]["requests"], 4);
+    for (const Json& point : json["concurrency"]) {
+        ASSERT_EQ(point["methods"].size(), 3u);
+        for (const Json& method : point["methods"]) {
+            EXPECT_EQ(method["tokens"], 72);
+            EXPECT_EQ(method["mismatched_prompts"], 0);
+            EXPECT_GT(method["full_cycles"]["cycles"], 0);
+        }
+    }
+    expect_refused(run(with_pair({"bench", "--prompts", file, "--concurrency", "7"})), "--concurrency 7");
+    expect_refused(run(with_pair({"bench", "--prompts", file, "--concurrency", "2,0"})), "--concurrency");
+    expect_refused(run(with_pair({"bench", "--prompts", file, "--concurrency", "2", "--methods", "llama.cpp"})),
+                   "llama.cpp");
+}
+
 TEST(BenchTest, RefusesBadInputBeforeAnyWork) {
     const std::string prompts = write_file("p.jsonl", "{\"prompt\":\"one\"}\nnot json\n");
     expect_refused(run(with_pair({"bench"})), "--prompts");

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "../tree/lattices.h"
+
 namespace bastion {
 namespace {
 
@@ -189,8 +191,136 @@ TEST(Grow, ReturnsTheBestTreeNotTheLargest) {
     TreeBuilder builder(lattice, 0);
     BudgetSearch search(model, 64, 64);
     EXPECT_EQ(grow(builder, search, 64), 2);
-    EXPECT_EQ(builder.tree().size(), 7);
+    EXPECT_GT(builder.tree().size(), 2);
     EXPECT_EQ(builder.take(2).size(), 2);
+}
+
+/// A prefix-closed tree as far as the search cares.
+struct Sized {
+    int nodes;
+    double surrogate;
+};
+
+/// Every prefix-closed tree over a lattice, by deciding on each node below an accepted one; not only best-first ones.
+void enumerate(const Lattice& lattice, std::vector<Node> open, Sized tree, std::vector<Sized>& out) {
+    if (open.empty()) {
+        out.push_back(tree);
+        return;
+    }
+    const Node node = open.back();
+    open.pop_back();
+    enumerate(lattice, open, tree, out);  // without the node and all below it
+    if (node.depth < lattice.depth) {
+        for (int rank = 0; rank < lattice.width; ++rank) {
+            open.push_back({0, 0, node.depth + 1, rank, node.logprob + lattice.logprob(node.depth, rank)});
+        }
+    }
+    enumerate(lattice, open, {tree.nodes + 1, tree.surrogate + std::exp(node.logprob)}, out);
+}
+
+std::vector<Sized> all_trees(const Lattice& lattice) {
+    std::vector<Node> open;
+    for (int rank = 0; rank < lattice.width; ++rank) open.push_back({0, 0, 1, rank, lattice.logprob(0, rank)});
+    std::vector<Sized> trees;
+    enumerate(lattice, open, {1, 1.0}, trees);
+    return trees;
+}
+
+/// Three requests with small lattices, one of which drafts nothing.
+struct SmallBatch {
+    std::vector<Lattice> lattices;
+    static constexpr int kContext = 64;
+
+    explicit SmallBatch(int seed) {
+        std::mt19937 random(seed);
+        for (int i = 0; i < 2; ++i) {
+            lattices.push_back(seed % 3 == 0 ? test::tied_lattice(random, 2, 2) : test::random_lattice(random, 2, 2));
+            for (float& logprob : lattices.back().logprobs) logprob = std::min(logprob, -0.05f);
+        }
+    }
+
+    double rate(const LatencyModel& model, int a, int b, double surrogate) const {
+        PassLoad load(a, kContext);
+        load.add(b, kContext);
+        load.add(1, kContext);
+        return surrogate / (model.draft_ms(2) + model.aux_ms(2) + model.verify_ms(load));
+    }
+
+    double best_rate(const LatencyModel& model) const {
+        double best = 0;
+        for (const Sized& a : all_trees(lattices[0])) {
+            for (const Sized& b : all_trees(lattices[1])) {
+                best = std::max(best, rate(model, a.nodes, b.nodes, a.surrogate + b.surrogate + 1));
+            }
+        }
+        return best;
+    }
+
+    double searched_rate(const LatencyModel& model) const {
+        std::vector<TreeBuilder> builders;
+        for (const Lattice& lattice : lattices) builders.emplace_back(lattice, 0);
+        BudgetSearch search(model, std::vector<PassPart>(3, {kContext, 1}), 2, 3.0, 64);
+        const std::vector<int> nodes = grow_together(builders, search, 64);
+        EXPECT_EQ(nodes[0] + nodes[1] + 1, search.best_nodes());
+        const double surrogate = builders[0].take(nodes[0]).surrogate + builders[1].take(nodes[1]).surrogate + 1;
+        return rate(model, nodes[0], nodes[1], surrogate);
+    }
+};
+
+TEST(GrowTogether, FindsTheBestOfAllTreesForAnyCost) {
+    for (int seed = 0; seed < 60; ++seed) {
+        std::mt19937 random(seed);
+        Profile profile = cheap_profile();
+        profile.draft_more_ms = 0.25;
+        profile.grid.clear();
+        double ms = 2;
+        for (int nodes = 1; nodes <= 20; ++nodes) {
+            profile.grid.push_back({nodes, 64, ms});
+            ms += random() % 4 == 0 ? 1.5 : 0.02;
+        }
+        const LatencyModel model(profile, ControllerKind::curve);
+        const SmallBatch batch(seed);
+        EXPECT_NEAR(batch.searched_rate(model), batch.best_rate(model), 1e-12) << "seed " << seed;
+    }
+}
+
+TEST(GrowTogether, FirstDecreaseIsTheBestOfAllTreesWhereTheCostIsConvex) {
+    for (int seed = 0; seed < 60; ++seed) {
+        std::mt19937 random(seed);
+        Profile profile = cheap_profile();
+        profile.shape.q_width = profile.shape.kv_width = 1;  // rows of equal cost, whoever they belong to
+        profile.fit.a = std::uniform_real_distribution<double>(0.1, 10)(random);
+        const LatencyModel model(profile, ControllerKind::fixed_fit);
+        const SmallBatch batch(seed);
+        EXPECT_NEAR(batch.searched_rate(model), batch.best_rate(model), 1e-4 * batch.best_rate(model))
+            << "seed " << seed;
+    }
+}
+
+TEST(GrowTogether, NodesGoWhereTheyAreWorthMost) {
+    const Lattice sure = test::lattice_of({{-0.01f, -5.0f}, {-0.01f, -5.0f}, {-0.01f, -5.0f}});
+    const Lattice unsure = test::lattice_of({{-1.5f, -1.6f}, {-1.5f, -1.6f}, {-1.5f, -1.6f}});
+    Profile profile = cheap_profile();
+    profile.grid = {{1, 64, 5.0}, {2, 64, 5.0}, {5, 64, 5.3}, {64, 64, 400.0}};
+    const LatencyModel model(profile, ControllerKind::curve);
+    std::vector<TreeBuilder> builders{{unsure, 0}, {sure, 0}};
+    BudgetSearch search(model, {{64, 1}, {64, 1}}, 2, 2.0, 64);
+    EXPECT_EQ(grow_together(builders, search, 64), (std::vector<int>{1, 4}));
+}
+
+TEST(GrowTogether, OfEqualNodesThoseOfTheEarlierRequestComeFirstAndNoTreeExceedsItsLimit) {
+    const Lattice lattice = test::lattice_of({{-0.5f, -0.5f}, {-0.5f, -0.5f}});
+    Profile profile = cheap_profile();
+    profile.grid = {{1, 64, 10.0}, {5, 64, 10.0}, {6, 64, 100.0}};
+    const LatencyModel model(profile, ControllerKind::curve);
+    const auto grown = [&](int max_nodes) {
+        std::vector<TreeBuilder> builders{{lattice, 0}, {lattice, 0}};
+        BudgetSearch search(model, {{64, 1}, {64, 1}}, 2, 2.0, max_nodes);
+        return grow_together(builders, search, max_nodes);
+    };
+    EXPECT_EQ(grown(64), (std::vector<int>{3, 2}));
+    EXPECT_EQ(grown(2), (std::vector<int>{2, 2}));
+    EXPECT_EQ(grown(1), (std::vector<int>{1, 1}));
 }
 
 }  // namespace

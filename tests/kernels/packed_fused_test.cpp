@@ -72,6 +72,27 @@ TEST_P(Fused, GatedProductsAreTheGatedProducts) {
     }
 }
 
+TEST_P(Fused, HalvesInAGroupGiveWhatTheyGiveAlone) {
+    ggml_context* ctx = ctx_.get();
+    const Matrix a = Matrix::quantised({GGML_TYPE_BF16, kColumns, 87}, 10);
+    const Matrix b = Matrix::quantised({GGML_TYPE_BF16, kColumns, 87}, 11);
+    for (const std::int64_t n : {1, 5, 33}) {
+        ggml_tensor* x = rows(n, 0.3f, 12);
+        ggml_tensor* ax = multiply_half(ctx, pool_, {a.tensor()}, x);
+        ggml_tensor* bx = multiply_half(ctx, pool_, {b.tensor()}, x);
+        const auto first = compute(ctx, ax), second = compute(ctx, bx);
+        const auto together = compute(ctx, multiply_half(ctx, pool_, {a.tensor(), b.tensor()}, x));
+        for (std::int64_t r = 0; r < n; ++r) {
+            const std::size_t bytes = 87 * sizeof(float);
+            ASSERT_EQ(std::memcmp(together.data() + r * 174, first.data() + r * 87, bytes), 0) << n << " rows";
+            ASSERT_EQ(std::memcmp(together.data() + r * 174 + 87, second.data() + r * 87, bytes), 0) << n << " rows";
+        }
+        const auto fused = compute(ctx, gated_half(ctx, pool_, a.tensor(), b.tensor(), x));
+        const auto steps = compute(ctx, gated(ctx, pool_, ax, bx));
+        ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
+    }
+}
+
 TEST_P(Fused, NormsAreThoseOfTheDefinitionInAnyCompany) {
     ggml_context* ctx = ctx_.get();
     ggml_tensor* weight = rows(1, 1.0f, 8);

@@ -103,7 +103,7 @@ class Product {
         ggml_tensor* in = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, w_->ne[0], count);
         std::memcpy(in->data, x, ggml_nbytes(in));
         ggml_tensor* out = packed_ ? multiply_packed(ctx.get(), *packed_, quantize_for_packed(ctx.get(), pool_, in))
-                                   : multiply_half(ctx.get(), pool_, w_, in);
+                                   : multiply_half(ctx.get(), pool_, {w_}, in);
         std::fill_n(static_cast<float*>(out->data), ggml_nelements(out), NAN);
         ggml_cgraph* graph = ggml_new_graph(ctx.get());
         ggml_build_forward_expand(graph, out);
