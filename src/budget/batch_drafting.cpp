@@ -12,8 +12,9 @@ constexpr double kFortuneAlpha = 0.05;    // weight of a drafted cycle
 constexpr double kFade = 0.02;            // of a fortune's distance to 1, an undrafted cycle
 constexpr double kMostFortune = 4;        // one cycle may have luck, not ten times what is usual
 constexpr double kPromise = 1.02;         // of plain decoding, by which a draft must be better
-constexpr double kRatioAlpha = 0.1;       // weight of a measured cycle
-constexpr double kFarthestRatio = 100;    // of measured to predicted; beyond it a clock is broken
+constexpr double kTimeAlpha = 0.1;        // weight of a measured cycle
+constexpr double kFarthestPlain = 100;    // measured to predicted; beyond it a clock is broken
+constexpr double kFarthestExtra = 5;      // the same for what drafting adds, a small difference of two times
 constexpr double kProbationShare = 0.01;  // of the time
 
 /// `plain` with `rows` more rows of requests like those in it, `tree` of them at a time.
@@ -53,6 +54,11 @@ DraftRecord::Size DraftRecord::at(int nodes) const {
     return sizes_[std::clamp(nodes, 1, most_nodes()) - 1];
 }
 
+double BatchDrafting::Measured::extra_ratio() const {
+    if (extra_predicted_ms <= 0) return 1.0;
+    return std::clamp(extra_ms / extra_predicted_ms, 1 / kFarthestExtra, kFarthestExtra);
+}
+
 std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassLoad& plain, int plain_requests,
                                         std::span<const DraftFortune> requests) {
     std::vector<bool> drafts(requests.size(), false);
@@ -62,11 +68,12 @@ std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassL
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return requests[a].factor > requests[b].factor; });
 
-    const Ratios& ratios = ratios_[size_class(plain_requests)];
-    const double plain_ms = ratios.plain.value * latency.verify_ms(plain);
-    const auto drafted_ms = [&](int drafting, double rows) {
-        return ratios.drafted.value * (latency.draft_ms(drafting) + latency.aux_ms(drafting) +
-                                       latency.verify_ms(with_rows(plain, drafting * rows, rows + 1)));
+    const Measured& measured = measured_[size_class(plain_requests)];
+    const double predicted_ms = latency.verify_ms(plain), plain_ms = measured.plain_ratio * predicted_ms;
+    // What it costs that so many draft, and have so many rows more.
+    const auto extra_ms = [&](int drafting, double rows) {
+        const double pass_ms = latency.verify_ms(with_rows(plain, drafting * rows, rows + 1)) - predicted_ms;
+        return measured.extra_ratio() * (latency.draft_ms(drafting) + latency.aux_ms(drafting) + pass_ms);
     };
     double best_rate = kPromise * plain_requests / plain_ms;
     int best = 0;
@@ -76,7 +83,7 @@ std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassL
         double tokens = plain_requests;
         for (int k = 1; k <= most; ++k) {
             tokens += requests[order[k - 1]].factor * gain;
-            if (const double rate = tokens / drafted_ms(k, rows); rate > best_rate) {
+            if (const double rate = tokens / (plain_ms + extra_ms(k, rows)); rate > best_rate) {
                 best_rate = rate;
                 best = k;
             }
@@ -86,8 +93,7 @@ std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassL
     if (best > 0) return drafts;
 
     saved_ms_ += kProbationShare * plain_ms;
-    const double most_ms = drafted_ms(1, record_.rows(record_.most_nodes()) - 1) - plain_ms;
-    if (record_.cycles() > 0 && saved_ms_ < most_ms) return drafts;
+    if (record_.cycles() > 0 && saved_ms_ < extra_ms(1, record_.rows(record_.most_nodes()) - 1)) return drafts;
     saved_ms_ = 0;
     const auto longest = std::max_element(requests.begin(), requests.end(),
                                           [](const auto& a, const auto& b) { return a.undrafted < b.undrafted; });
@@ -99,14 +105,20 @@ std::size_t BatchDrafting::size_class(int requests) {
     return std::min<std::size_t>(std::bit_width(static_cast<unsigned>(std::max(requests, 1))) - 1, kSizes - 1);
 }
 
-void BatchDrafting::observe_cycle(int requests, int drafting, double predicted_ms, double measured_ms) {
-    const double seen = measured_ms / predicted_ms;
-    if (!std::isfinite(seen) || seen <= 0) return;
-    Ratios& ratios = ratios_[size_class(requests)];
-    Ratio& ratio = drafting > 0 ? ratios.drafted : ratios.plain;
-    const double believed = std::clamp(seen, 1 / kFarthestRatio, kFarthestRatio);
-    ratio.value += (ratio.known ? kRatioAlpha : 1.0) * (believed - ratio.value);
-    ratio.known = true;
+void BatchDrafting::observe_cycle(int requests, double plain_ms, double drafted_ms, double measured_ms) {
+    if (!(plain_ms > 0) || !(measured_ms > 0) || !std::isfinite(measured_ms)) return;
+    Measured& measured = measured_[size_class(requests)];
+    if (drafted_ms <= 0) {
+        const double seen = std::clamp(measured_ms / plain_ms, 1 / kFarthestPlain, kFarthestPlain);
+        measured.plain_ratio += (measured.plain_known ? kTimeAlpha : 1.0) * (seen - measured.plain_ratio);
+        measured.plain_known = true;
+        return;
+    }
+    // As if a plain pass had been seen to cost what is predicted for it: the first small extras say little.
+    if (measured.extra_predicted_ms <= 0) measured.extra_ms = measured.extra_predicted_ms = plain_ms;
+    const double extra_ms = measured_ms - measured.plain_ratio * plain_ms;
+    measured.extra_ms += extra_ms - kTimeAlpha * measured.extra_ms;
+    measured.extra_predicted_ms += drafted_ms - plain_ms - kTimeAlpha * measured.extra_predicted_ms;
 }
 
 void BatchDrafting::observe(int nodes, std::span<const std::int32_t> accepted, DraftFortune& fortune) {

@@ -136,8 +136,8 @@ Result<int> finish(const BatchBench& bench, const std::vector<BatchPoint>& point
 }  // namespace
 
 double BatchRun::decode_tokens_per_s() const {
-    const double ms = all.prepare_ms + all.verify_ms;
-    return ms > 0 ? 1e3 * static_cast<double>(all.tokens) / ms : 0.0;
+    const double ms = steady().prepare_ms + steady().verify_ms;
+    return ms > 0 ? 1e3 * static_cast<double>(steady().tokens) / ms : 0.0;
 }
 
 Result<BatchRun> run_batch(Engine& engine, const Prompts& prompts, const GenerateOptions& options, int requests) {
@@ -195,7 +195,7 @@ std::string batch_table(const std::vector<BenchMethod>& methods, const std::vect
         out += "\n";
         for (std::size_t m = 0; m < methods.size(); ++m) {
             const BatchRun& run = point.runs[m];
-            const CycleTimes& times = run.full.cycles > 0 ? run.full : run.all;
+            const CycleTimes& times = run.steady();
             out += format("%-12s %10.1f %9.2fx %10.3f %10.1f %9.2fx %10.2f %10.1f", methods[m].name.c_str(),
                           run.tokens_per_s(), point.speedup[m], point.of_best[m], run.decode_tokens_per_s(),
                           point.decode_speedup[m], run.tau(), run.mean_nodes());

@@ -41,7 +41,9 @@ struct BatchRun {
     bool interrupted = false;
 
     double tokens_per_s() const { return wall_s > 0 ? tokens / wall_s : 0.0; }
-    double decode_tokens_per_s() const;
+    /// The full cycles, or all where none was full.
+    const CycleTimes& steady() const { return full.cycles > 0 ? full : all; }
+    double decode_tokens_per_s() const;  ///< of those cycles
     double tau() const { return cycles > 0 ? static_cast<double>(cycle_tokens) / cycles : 0.0; }
     double mean_nodes() const { return cycles > 0 ? static_cast<double>(nodes) / cycles : 0.0; }
 };
@@ -57,7 +59,7 @@ struct BatchPoint {
     std::vector<int> different;          ///< by method: prompts whose text is not that of plain decoding, one at a time
     std::vector<double> of_best;         ///< by method: throughput over that of the best method
     std::vector<double> speedup;         ///< by method: throughput over that of `ar`
-    std::vector<double> decode_speedup;  ///< the same without the prefill
+    std::vector<double> decode_speedup;  ///< the same with decode_tokens_per_s
 
     /// Fills what follows from `runs`. `expected`: the texts of plain decoding.
     void compare(const std::vector<BenchMethod>& methods, const std::vector<std::string>& expected);

@@ -138,11 +138,9 @@ void CycleRunner::choose_drafting(std::span<Entry> entries) {
     if (entries.size() == 1) {
         drafts = {automatic.front()->session->draft_switch.should_draft()};
     } else {
-        PassLoad plain;
-        for (const Entry& e : entries) plain.add(1, e.position);
         // Measured, not fitted: the difference between two passes decides, and a fit may be off by more than that.
-        drafts =
-            batch_drafting_.choose(latency(ControllerKind::curve), plain, static_cast<int>(entries.size()), fortunes);
+        drafts = batch_drafting_.choose(latency(ControllerKind::curve), plain_load(entries),
+                                        static_cast<int>(entries.size()), fortunes);
     }
     for (std::size_t i = 0; i < automatic.size(); ++i) {
         if (drafts[i]) continue;
@@ -338,9 +336,16 @@ void CycleRunner::observe_cycle(std::span<const Entry> entries, const PassLoad& 
     const auto drafted = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.drafted; });
     const int drafting = static_cast<int>(drafted);
     const LatencyModel& model = latency(ControllerKind::curve);
-    batch_drafting_.observe_cycle(static_cast<int>(entries.size()), drafting,
-                                  model.draft_ms(drafting) + model.verify_ms(load) + model.aux_ms(drafting),
-                                  draft_ms_ + build_ms_ + verify_ms_ + commit_ms_);
+    const double drafted_ms = model.draft_ms(drafting) + model.verify_ms(load) + model.aux_ms(drafting);
+    batch_drafting_.observe_cycle(static_cast<int>(entries.size()), model.verify_ms(plain_load(entries)),
+                                  drafting > 0 ? drafted_ms : 0.0, draft_ms_ + build_ms_ + verify_ms_ + commit_ms_);
+}
+
+/// The pass of these sessions if nobody drafts.
+PassLoad CycleRunner::plain_load(std::span<const Entry> entries) {
+    PassLoad plain;
+    for (const Entry& e : entries) plain.add(1, e.position);
+    return plain;
 }
 
 Status CycleRunner::cycle(std::span<SessionState* const> sessions) {

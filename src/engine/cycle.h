@@ -59,6 +59,7 @@ class CycleRunner {
     Status commit(Entry& entry);
     void learn(const Entry& entry, bool alone);
     void observe_cycle(std::span<const Entry> entries, const PassLoad& load);
+    static PassLoad plain_load(std::span<const Entry> entries);
     Status run(std::span<Entry> entries);
     void abandon(std::span<Entry> entries);
     Status inject(std::span<SessionState* const> sessions);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "profiles.h"
@@ -159,6 +160,40 @@ TEST(BatchDrafting, ThoseWhoseDraftsAreAcceptedDraft) {
     }
     const std::vector<bool> drafts = traffic.cycle(model);
     EXPECT_EQ(drafts, (std::vector<bool>{true, true, true, false, false, false, false, false}));
+}
+
+TEST(BatchDrafting, WhatCyclesReallyTakeDecides) {
+    // By the model a draft adds 1 + 0.4 ms to 10 for 3 tokens a request instead of 1.
+    const LatencyModel model = machine(0.1, 4, 1.0, 0.1);
+    const auto drafting_after = [&](double plain_ratio, double extra_ratio) {
+        Traffic traffic(4, 3);
+        traffic.run(20, model);
+        const double plain_ms = model.verify_ms(plain_pass(4)), extra_ms = 5;
+        for (int i = 0; i < 100; ++i) {
+            traffic.drafting.observe_cycle(4, plain_ms, 0, plain_ratio * plain_ms);
+            traffic.drafting.observe_cycle(4, plain_ms, plain_ms + extra_ms,
+                                           plain_ratio * plain_ms + extra_ratio * extra_ms);
+        }
+        const std::vector<bool> drafts = traffic.cycle(model);
+        return std::count(drafts.begin(), drafts.end(), true);
+    };
+    EXPECT_EQ(drafting_after(1, 1), 4);
+    EXPECT_LE(drafting_after(0.1, 4), 1) << "a plain pass of 1 ms and a draft of 4 and more";
+    EXPECT_EQ(drafting_after(2, 4), 4) << "dear drafts beside dear passes";
+    EXPECT_EQ(drafting_after(1, 0), 4);
+}
+
+TEST(BatchDrafting, WhatIsKnownOfBatchesOfOneSizeSaysNothingOfOthers) {
+    const LatencyModel model = machine(0.1, 4, 1.0, 0.1);
+    Traffic traffic(4, 3);
+    traffic.run(20, model);
+    for (int i = 0; i < 100; ++i) {
+        traffic.drafting.observe_cycle(16, 10, 0, 1);
+        traffic.drafting.observe_cycle(16, 10, 11, 100);
+        traffic.drafting.observe_cycle(4, 10, 0, std::nan(""));
+        traffic.drafting.observe_cycle(4, 10, 11, 0);
+    }
+    EXPECT_EQ(traffic.run(1, model), 4);
 }
 
 TEST(BatchDrafting, NobodyAsksNobodyDrafts) {
