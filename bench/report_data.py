@@ -25,7 +25,8 @@ def load(path: Path) -> Results:
     wanted = ("options", "methods", "sets", "contexts", "machine", "profile", "per_prompt")
     missing = [key for key in wanted if not isinstance(results, dict) or key not in results]
     if missing:
-        raise BadResults(f"'{path}' has no '{missing[0]}', expected the results of bastion bench --out")
+        raise BadResults(f"'{path}' has no '{missing[0]}', expected the results of bastion bench --out without "
+                         "--concurrency")
     return results
 
 
@@ -100,7 +101,8 @@ class LatencyCurve:
     nodes: list[int]
     measured_ms: list[float]
     roofline_ms: list[float]
-    fitted_ms: list[float]
+    calibrated_ms: list[float]  # a R + b
+    by_parts_ms: list[float]  # the fit by parts; empty where the profile has none
 
 
 def latency(results: Results) -> list[LatencyCurve]:
@@ -108,11 +110,14 @@ def latency(results: Results) -> list[LatencyCurve]:
     profile = results["profile"]
     if profile is None:
         return []
+    a, b = profile["fit"]["a"], profile["fit"]["b"]
+    by_parts = "parts" in profile
     curves = []
     for context in sorted({point["context"] for point in profile["grid"]}):
         points = sorted((p for p in profile["grid"] if p["context"] == context), key=lambda p: p["nodes"])
-        curves.append(LatencyCurve(context, *([p[key] for p in points]
-                                              for key in ("nodes", "verify_ms", "roofline_ms", "fitted_ms"))))
+        curves.append(LatencyCurve(context, [p["nodes"] for p in points], [p["verify_ms"] for p in points],
+                                   [p["roofline_ms"] for p in points], [a * p["roofline_ms"] + b for p in points],
+                                   [p["fitted_ms"] for p in points] if by_parts else []))
     return curves
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure  # noqa: E402
 import report_data as data  # noqa: E402
 
 COLOURS = plt.get_cmap("tab20").colors
-MEASURED, ROOFLINE, FITTED = "black", "tab:orange", "tab:blue"
+MEASURED, ROOFLINE, CALIBRATED, BY_PARTS = "black", "tab:orange", "tab:blue", "tab:green"
 MOST_PANELS = 4  # of one scatter figure
 
 
@@ -76,13 +76,17 @@ def latency(results: data.Results) -> Figure | None:
     curves = data.latency(results)
     if not curves:
         return None
-    fit = results["profile"]["fit"]
+    fit, parts = results["profile"]["fit"], results["profile"].get("parts")
     figure, grid = plt.subplots(1, len(curves), figsize=(4 * len(curves), 3.6), sharey=True, squeeze=False)
     for axes, curve in zip(grid.flat, curves):
         axes.plot(curve.nodes, curve.measured_ms, "o", color=MEASURED, markersize=4, label="measured")
         axes.plot(curve.nodes, curve.roofline_ms, "--", color=ROOFLINE,
                   label=f"roofline, RMSE {fit['rmse_before_ms']:.2f} ms")
-        axes.plot(curve.nodes, curve.fitted_ms, color=FITTED, label=f"calibrated, RMSE {fit['rmse_after_ms']:.2f} ms")
+        axes.plot(curve.nodes, curve.calibrated_ms, color=CALIBRATED,
+                  label=f"calibrated, RMSE {fit['rmse_after_ms']:.2f} ms")
+        if parts:
+            axes.plot(curve.nodes, curve.by_parts_ms, ":", color=BY_PARTS,
+                      label=f"by parts, RMSE {parts['rmse_ms']:.2f} ms")
         axes.set_title(f"context {curve.context}", fontsize=10)
         axes.set_xlabel("nodes N")
         axes.grid(alpha=0.3)

@@ -44,15 +44,16 @@ def sweep(results: data.Results) -> str:
     rows = [[s.set] + [times(speed) for _, speed in s.fixed] + [times(s.adaptive[name]) for name in adaptive]
             for s in found]
     text = table(["set"] + [f"N={n}" for n in budgets] + adaptive, rows)
-    compared = [[s.set, ", ".join(map(str, s.chosen)), times(s.oracle), f"{times(s.hindsight[1])} (N={s.hindsight[0]})"] +
+    compared = [[s.set, ", ".join(map(str, s.chosen)), times(s.oracle),
+                 f"{times(s.hindsight[1])} (N={s.hindsight[0]})"] +
                 [share(s.of_oracle.get(name)) for name in adaptive] for s in found if s.oracle is not None]
     if not compared:
         return text
     if len(found) > 1 and len(compared) == len(found):
         of_oracle = {row.method: row.of_oracle for row in data.controllers(results)}
         compared.append(["geometric mean", "", "", ""] + [share(of_oracle.get(name)) for name in adaptive])
-    return text + "\nThe best fixed budget N, chosen on one half of a set's prompts and timed on the other, both ways " \
-        "(hindsight: chosen and timed on all), and what adaptive budgets reach of it:\n\n" + \
+    return text + "\nThe best fixed budget N, chosen on one half of a set's prompts and timed on the other, both " \
+        "ways (hindsight: chosen and timed on all), and what adaptive budgets reach of it:\n\n" + \
         table(["set", "N", "best fixed", "hindsight"] + [f"{name} / best" for name in adaptive], compared)
 
 
@@ -60,12 +61,18 @@ def latency(results: data.Results) -> str:
     curves = data.latency(results)
     if not curves:
         return ""
-    fit = results["profile"]["fit"]
-    rows = [[str(c.context), str(n), f"{m:.2f}", f"{r:.2f}", f"{f:.2f}"] for c in curves
-            for n, m, r, f in zip(c.nodes, c.measured_ms, c.roofline_ms, c.fitted_ms)]
-    return f"T = {fit['a']:.3f} R + {fit['b']:.3f} ms; root mean square error {fit['rmse_before_ms']:.2f} ms of the " \
-        f"bare roofline, {fit['rmse_after_ms']:.2f} ms calibrated.\n\n" + \
-        table(["context", "nodes", "measured ms", "roofline ms", "calibrated ms"], rows)
+    profile = results["profile"]
+    fit, parts = profile["fit"], profile.get("parts")
+    text = f"T = {fit['a']:.3f} R + {fit['b']:.3f} ms; root mean square error {fit['rmse_before_ms']:.2f} ms of " \
+        f"the bare roofline, {fit['rmse_after_ms']:.2f} ms calibrated"
+    text += f", {parts['rmse_ms']:.2f} ms with factors for its parts.\n\n" if parts else ".\n\n"
+    rows = []
+    for c in curves:
+        columns = [c.measured_ms, c.roofline_ms, c.calibrated_ms] + ([c.by_parts_ms] if parts else [])
+        rows += [[str(c.context), str(c.nodes[i])] + [f"{column[i]:.2f}" for column in columns]
+                 for i in range(len(c.nodes))]
+    head = ["context", "nodes", "measured ms", "roofline ms", "calibrated ms"] + (["by parts ms"] if parts else [])
+    return text + table(head, rows)
 
 
 def topology(results: data.Results) -> str:
@@ -123,8 +130,8 @@ def heading(name: str, results: data.Results) -> str:
     options, machine = results["options"], results["machine"]
     return f"## {name}\n\n{machine['target']} with {machine['drafter'] or 'no drafter'} on {machine['cpu']} " \
         f"({machine['device']}, {machine['threads']} threads, {machine['kernels']} kernels, context " \
-        f"{machine['ctx']}), temperature {options['temperature']:g}, at most {options['max-tokens']} tokens an answer, " \
-        f"best of {options['repeat']}.\n"
+        f"{machine['ctx']}), temperature {options['temperature']:g}, at most {options['max-tokens']} tokens an " \
+        f"answer, best of {options['repeat']}.\n"
 
 
 def markdown(all_results: dict[str, data.Results], figures: dict[str, dict[str, str]]) -> str:

@@ -90,7 +90,17 @@ class Data(unittest.TestCase):
         curves = data.latency(example())
         self.assertEqual([c.context for c in curves], [64, 256])
         self.assertEqual((curves[0].nodes, curves[0].measured_ms), ([1, 8], [2.0, 16.0]))
+        self.assertEqual((curves[0].calibrated_ms, curves[0].by_parts_ms), ([1.9, 1.9 * 8], []))
         self.assertEqual(data.latency(example() | {"profile": None}), [])
+
+    def test_a_fit_by_parts_is_shown_where_there_is_one(self) -> None:
+        results = example()
+        results["profile"]["parts"] = {"rmse_ms": 0.1}
+        results["profile"]["grid"][3]["fitted_ms"] = 2.05
+        self.assertEqual(data.latency(results)[0].by_parts_ms[0], 2.05)
+        text = tables.latency(results)
+        self.assertIn("0.20 ms calibrated, 0.10 ms with factors for its parts.", text)
+        self.assertIn("| 64 | 1 | 2.00 | 1.00 | 1.90 | 2.05 |", text)
 
     def test_a_beam_meets_the_tree_of_as_many_nodes(self) -> None:
         (pair,) = data.topology_pairs(example())
@@ -153,9 +163,10 @@ class CommandLine(unittest.TestCase):
 
     def test_writes_the_tables_it_prints(self) -> None:
         (self.folder / "greedy.json").write_text(json.dumps(example()))
-        code, out, _ = self.run_report(str(self.folder / "greedy.json"), "--out", str(self.folder / "r"), "--no-figures")
+        report_folder = self.folder / "r"
+        code, out, _ = self.run_report(str(self.folder / "greedy.json"), "--out", str(report_folder), "--no-figures")
         self.assertEqual(code, 0)
-        self.assertEqual((self.folder / "r" / "report.md").read_text(), out)
+        self.assertEqual((report_folder / "report.md").read_text(), out)
         self.assertIn("## greedy", out)
 
     def test_refuses_what_is_no_result_in_one_sentence(self) -> None:
