@@ -64,6 +64,11 @@ LinearFit fit_linear(std::span<const GridPoint> grid, std::span<const double> ro
     return fit;
 }
 
+double Profile::fitted_ms(const PassLoad& load) const {
+    if (parts.valid()) return parts.ms(shape, peak, load);
+    return fit.a * roofline_ms(shape, peak, load) + fit.b;
+}
+
 MeasuredCurve::MeasuredCurve(std::span<const GridPoint> grid) {
     std::map<int, std::map<int, std::vector<double>>> measured;  // context -> rows -> ms
     std::set<int> all_rows;

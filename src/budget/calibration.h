@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "bastion/status.h"
+#include "budget/parts_fit.h"
 #include "budget/roofline.h"
 
 namespace bastion {
-
-/// One measured target pass over `nodes` rows at `context` committed tokens, all logits.
-struct GridPoint {
-    int nodes = 0;
-    int context = 0;
-    double verify_ms = 0;
-};
 
 /// verify_ms ~ a * R + b.
 struct LinearFit {
@@ -62,8 +56,12 @@ struct Profile {
     double draft_more_ms = 0;  ///< of each further block in the same pass
     double aux_ms = 0;         ///< build, accept and commit of one cycle
     std::vector<GridPoint> grid;
-    LinearFit fit;
+    LinearFit fit;       ///< the paper's
+    PartsFit parts;      ///< not valid where the grid is too small
     double seconds = 0;  ///< how long the measurement took
+
+    /// A pass by the better of the two fits; may be <= 0 where the fit is poor.
+    double fitted_ms(const PassLoad& load) const;
 };
 
 /// JSON text of a profile: the object `bastion calibrate --json` prints, in one line.

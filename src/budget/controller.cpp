@@ -37,7 +37,7 @@ double LatencyModel::uncorrected_ms(const PassLoad& load) const {
     if (kind_ == ControllerKind::curve && !curve_.empty()) {
         return believable(curve_.at(load.rows, load.attended / load.rows), bare);
     }
-    return believable(profile_.fit.a * bare + profile_.fit.b, bare);
+    return believable(profile_.fitted_ms(load), bare);
 }
 
 double LatencyModel::verify_ms(const PassLoad& load) const { return gamma_ * uncorrected_ms(load); }

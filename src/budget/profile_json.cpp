@@ -56,6 +56,12 @@ constexpr NumberField<LinearFit> kFitNumbers[] = {{"a", &LinearFit::a, Range::no
                                                   {"b", &LinearFit::b, Range::any},
                                                   {"rmse_before_ms", &LinearFit::rmse_before_ms, Range::not_negative},
                                                   {"rmse_after_ms", &LinearFit::rmse_after_ms, Range::not_negative}};
+constexpr NumberField<PartsFit> kPartsNumbers[] = {{"matrices", &PartsFit::matrices, Range::not_negative},
+                                                   {"experts", &PartsFit::experts, Range::not_negative},
+                                                   {"attention", &PartsFit::attention, Range::not_negative},
+                                                   {"cache", &PartsFit::cache, Range::not_negative},
+                                                   {"b", &PartsFit::b, Range::not_negative},
+                                                   {"rmse_ms", &PartsFit::rmse_ms, Range::not_negative}};
 constexpr NumberField<Profile> kProfileTimes[] = {{"ar_ms", &Profile::ar_ms, Range::positive},
                                                   {"draft_ms", &Profile::draft_ms, Range::not_negative},
                                                   {"aux_ms", &Profile::aux_ms, Range::not_negative}};
@@ -134,6 +140,16 @@ Status read_shape(const Place& place, ModelShape& shape) {
     return {};
 }
 
+Status read_parts(const Place& top, PartsFit& parts) {
+    BASTION_ASSIGN(const Json* object, top.member("parts", false));
+    const Place place{*object, top.file, "parts."};
+    BASTION_CHECK(read_numbers(place, parts, kPartsNumbers));
+    const Json overlapped = object->value("overlapped", Json());
+    if (!overlapped.is_boolean()) return place.expected("overlapped", "true or false");
+    parts.overlapped = overlapped.get<bool>();
+    return {};
+}
+
 Status read_grid(const Place& place, std::vector<GridPoint>& grid) {
     BASTION_ASSIGN(const Json* points, place.member("grid", true));
     if (points->empty()) return place.expected("grid", "a non-empty array");
@@ -164,6 +180,10 @@ std::string profile_to_json(const Profile& profile) {
         root["grid"].push_back(std::move(object));
     }
     write(root["fit"], profile.fit, kFitNumbers);
+    if (profile.parts.valid()) {
+        write(root["parts"], profile.parts, kPartsNumbers);
+        root["parts"]["overlapped"] = profile.parts.overlapped;
+    }
     write(root, profile, kProfileSeconds);
     write(root["peak"], profile.peak, kPeakNumbers);
     write(root["shape"], profile.shape, kShapeCounts);
@@ -186,6 +206,7 @@ Result<Profile> profile_from_json(const std::string& text, const std::string& fi
     BASTION_CHECK(read_grid(top, profile.grid));
     BASTION_ASSIGN(const Json* fit, top.member("fit", false));
     BASTION_CHECK(read_numbers(Place{*fit, file_name, "fit."}, profile.fit, kFitNumbers));
+    if (root.contains("parts")) BASTION_CHECK(read_parts(top, profile.parts));
     BASTION_CHECK(read_numbers(top, profile, kProfileSeconds));
     BASTION_ASSIGN(const Json* peak, top.member("peak", false));
     BASTION_CHECK(read_numbers(Place{*peak, file_name, "peak."}, profile.peak, kPeakNumbers));

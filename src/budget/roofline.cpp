@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace bastion {
 namespace {
@@ -64,6 +65,23 @@ double roofline_ms(const ModelShape& shape, const DevicePeak& peak, const PassLo
         seconds += std::max(term.flops / peak.flops_per_s, term.bytes / peak.bytes_per_s);
     }
     return 1e3 * seconds;
+}
+
+RooflineParts roofline_parts(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load) {
+    RooflineParts parts;
+    for (const CostTerm& term : terms_of(shape, load)) {
+        const double arithmetic = 1e3 * term.flops / peak.flops_per_s, memory = 1e3 * term.bytes / peak.bytes_per_s;
+        if (std::string_view(term.name) == "attention") {
+            parts.attention_ms = arithmetic;
+            parts.cache_ms = memory;
+        } else {
+            parts.matrices_ms += std::max(arithmetic, memory);
+            parts.arithmetic_ms += arithmetic;
+        }
+    }
+    const double expert_bytes = 3.0 * shape.layers * shape.hidden * shape.ffn_width * shape.ffn_weight_bytes;
+    parts.experts_ms = 1e3 * expert_bytes * experts_touched(shape, load.rows) / peak.bytes_per_s;
+    return parts;
 }
 
 double experts_touched(const ModelShape& shape, double rows) {

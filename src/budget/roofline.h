@@ -61,6 +61,17 @@ std::vector<CostTerm> cost_terms(const ModelShape& shape, int rows, int context)
 double roofline_ms(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load);
 double roofline_ms(const ModelShape& shape, const DevicePeak& peak, int rows, int context);
 
+/// What the parts of a pass take by themselves, in milliseconds.
+struct RooflineParts {
+    double matrices_ms = 0;    ///< of all matrices, each the larger of arithmetic and memory
+    double arithmetic_ms = 0;  ///< of the same, arithmetic at the peak alone
+    double experts_ms = 0;     ///< bytes of the experts touched; 0 for a dense model, whose bytes do not depend on rows
+    double attention_ms = 0;   ///< its arithmetic
+    double cache_ms = 0;       ///< bytes of keys and values
+};
+
+RooflineParts roofline_parts(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load);
+
 /// Experts touched by `rows` rows of which each picks `experts_used` of `experts`: min(E, K * rows).
 double experts_touched(const ModelShape& shape, double rows);
 

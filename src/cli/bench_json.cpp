@@ -172,9 +172,9 @@ Json profile_json(const std::string& text) {
     Json json = Json::parse(text);
     for (std::size_t i = 0; i < profile->grid.size(); ++i) {
         const GridPoint& point = profile->grid[i];
-        const double roofline = roofline_ms(profile->shape, profile->peak, point.nodes, point.context);
-        json["grid"][i]["roofline_ms"] = roofline;
-        json["grid"][i]["fitted_ms"] = profile->fit.a * roofline + profile->fit.b;
+        const PassLoad load(point.nodes, point.context);
+        json["grid"][i]["roofline_ms"] = roofline_ms(profile->shape, profile->peak, load);
+        json["grid"][i]["fitted_ms"] = profile->fitted_ms(load);
     }
     return json;
 }

@@ -37,9 +37,10 @@ void print_table(const Profile& profile) {
     }
     std::fprintf(stderr, "plain step %.2f ms, draft %.2f ms, rest of a cycle %.2f ms\n", profile.ar_ms,
                  profile.draft_ms, profile.aux_ms);
-    std::fprintf(stderr, "fit a %.3f, b %.3f ms: error %.2f -> %.2f ms; measured in %.1f s on %s\n", profile.fit.a,
-                 profile.fit.b, profile.fit.rmse_before_ms, profile.fit.rmse_after_ms, profile.seconds,
-                 profile.device.c_str());
+    std::fprintf(stderr, "roofline's error %.2f ms, of the linear fit (a %.3f, b %.3f ms) %.2f ms",
+                 profile.fit.rmse_before_ms, profile.fit.a, profile.fit.b, profile.fit.rmse_after_ms);
+    if (profile.parts.valid()) std::fprintf(stderr, ", fitted by parts %.2f ms", profile.parts.rmse_ms);
+    std::fprintf(stderr, "; measured in %.1f s on %s\n", profile.seconds, profile.device.c_str());
 }
 
 }  // namespace

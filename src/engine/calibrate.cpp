@@ -216,6 +216,7 @@ Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const
         rooflines.push_back(roofline_ms(profile.shape, profile.peak, p.nodes, p.context));
     }
     profile.fit = fit_linear(profile.grid, rooflines);
+    profile.parts = fit_parts(profile.shape, profile.peak, profile.grid);
     profile.seconds = seconds();
     if (progress) progress("calibrate", 1.0);
     return profile;

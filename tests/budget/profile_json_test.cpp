@@ -44,6 +44,7 @@ TEST(ProfileJson, ComesBackAsItWent) {
     profile.device = "cpu \"x\" 中";
     profile.draft_more_ms = 0.0625;
     profile.fit.b = -1e-17;
+    profile.parts = {true, 1.5, 0.25, 3.5, 0.125, 2.0, 0.0625};
     profile.shape.experts = 128;
     profile.shape.experts_used = 8;
     profile.shape.attn_weight_bytes = 0.5625;
@@ -56,6 +57,13 @@ TEST(ProfileJson, ComesBackAsItWent) {
     EXPECT_EQ(back->ar_ms, profile.ar_ms);
     EXPECT_EQ(back->draft_ms, profile.draft_ms);
     EXPECT_EQ(back->draft_more_ms, 0.0625);
+    EXPECT_TRUE(back->parts.overlapped);
+    EXPECT_EQ(back->parts.matrices, 1.5);
+    EXPECT_EQ(back->parts.experts, 0.25);
+    EXPECT_EQ(back->parts.attention, 3.5);
+    EXPECT_EQ(back->parts.cache, 0.125);
+    EXPECT_EQ(back->parts.b, 2.0);
+    EXPECT_EQ(back->parts.rmse_ms, 0.0625);
     EXPECT_EQ(back->aux_ms, profile.aux_ms);
     EXPECT_EQ(back->seconds, profile.seconds);
     EXPECT_EQ(back->fit.a, profile.fit.a);
