@@ -8,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "kernels/half.h"
 #include "kernels/packed.h"
 
 namespace {
@@ -24,28 +23,25 @@ constexpr ggml_type kTypes[] = {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, 
 class Product {
  public:
     Product(ggml_type type, const std::vector<float>& weights, const std::vector<float>& x)
-        : ctx_(ggml_init({1u << 24, nullptr, false})), pool_(1), x_(x) {
-        w_ = ggml_new_tensor_2d(ctx_.get(), type, kColumns, kRows);
-        ggml_quantize_chunk(type, weights.data(), w_->data, 0, kRows, kColumns, nullptr);
-        if (!PackedMatrix::supports(type)) return;
-        packed_.emplace(w_, pool_);
-        quantised_.resize(activation_bytes(kColumns) * kMostActivations);
+        : ctx_(ggml_init({1u << 24, nullptr, false})), pool_(1) {
+        ggml_tensor* w = ggml_new_tensor_2d(ctx_.get(), type, kColumns, kRows);
+        ggml_quantize_chunk(type, weights.data(), w->data, 0, kRows, kColumns, nullptr);
+        packed_.emplace(w, pool_, memory_);
+        row_bytes_ = packed_->takes_floats() ? kColumns * sizeof(float) : activation_bytes(kColumns);
+        activations_.resize(row_bytes_ * kMostActivations);
         for (int c = 0; c < kMostActivations; ++c) {
-            quantize_activations(x.data() + c * kColumns, kColumns, quantised_.data() + c * activation_bytes(kColumns));
+            char* row = activations_.data() + c * row_bytes_;
+            if (packed_->takes_floats()) {
+                std::memcpy(row, x.data() + c * kColumns, row_bytes_);
+            } else {
+                quantize_activations(x.data() + c * kColumns, kColumns, row);
+            }
         }
     }
 
     /// Products with `count` activation rows from `first` on, to out [count][kRows].
     void multiply(int first, int count, float* out) const {
-        if (packed_) {
-            packed_->multiply(0, packed_->tiles(), quantised_.data() + first * activation_bytes(kColumns),
-                              activation_bytes(kColumns), count, out, kRows);
-        } else {
-            ggml_context_ptr header(ggml_init({ggml_tensor_overhead(), nullptr, true}));
-            ggml_tensor* in = ggml_new_tensor_2d(header.get(), GGML_TYPE_F32, kColumns, count);
-            in->data = const_cast<float*>(x_.data() + first * kColumns);
-            multiply_half_rows(pool_.isa(), w_, 0, kRows, in, out, kRows);
-        }
+        packed_->multiply(0, packed_->tiles(), activations_.data() + first * row_bytes_, row_bytes_, count, out, kRows);
     }
 
     bool rows_are_independent() const {
@@ -60,11 +56,11 @@ class Product {
 
  private:
     ggml_context_ptr ctx_;
-    ggml_tensor* w_ = nullptr;
     ThreadPool pool_;
-    const std::vector<float>& x_;
+    HugeMemory memory_;
     std::optional<PackedMatrix> packed_;
-    std::vector<char> quantised_;
+    std::size_t row_bytes_ = 0;
+    std::vector<char> activations_;
 };
 
 double best_seconds(const Product& product, int count, std::vector<float>& out) {

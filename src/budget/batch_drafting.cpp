@@ -114,11 +114,15 @@ void BatchDrafting::observe_cycle(int requests, double plain_ms, double drafted_
         measured.plain_known = true;
         return;
     }
+    const double predicted_extra_ms = drafted_ms - plain_ms;
+    if (predicted_extra_ms <= 0) return;
     // As if a plain pass had been seen to cost what is predicted for it: the first small extras say little.
     if (measured.extra_predicted_ms <= 0) measured.extra_ms = measured.extra_predicted_ms = plain_ms;
-    const double extra_ms = measured_ms - measured.plain_ratio * plain_ms;
+    // One stalled cycle must not outweigh all others.
+    const double extra_ms = std::clamp(measured_ms - measured.plain_ratio * plain_ms,
+                                       -kFarthestExtra * predicted_extra_ms, kFarthestExtra * predicted_extra_ms);
     measured.extra_ms += extra_ms - kTimeAlpha * measured.extra_ms;
-    measured.extra_predicted_ms += drafted_ms - plain_ms - kTimeAlpha * measured.extra_predicted_ms;
+    measured.extra_predicted_ms += predicted_extra_ms - kTimeAlpha * measured.extra_predicted_ms;
 }
 
 void BatchDrafting::observe(int nodes, std::span<const std::int32_t> accepted, DraftFortune& fortune) {

@@ -60,7 +60,7 @@ struct Profile {
     PartsFit parts;      ///< not valid where the grid is too small
     double seconds = 0;  ///< how long the measurement took
 
-    /// A pass by the better of the two fits; may be <= 0 where the fit is poor.
+    /// A pass by `parts`, or by `fit` where they are not valid; may be <= 0 where the fit is poor.
     double fitted_ms(const PassLoad& load) const;
 };
 

@@ -15,7 +15,8 @@ class LatencyModel {
 
     /// Predicted milliseconds of a target pass over `rows` rows at `context` committed tokens; positive and finite
     /// whatever the profile says.
-    /// static: a R + b. ema: gamma R with gamma <- (1-alpha) gamma + alpha obs/pred. ema+static: gamma (a R + b).
+    /// static: Profile::fitted_ms. ema: gamma R with gamma <- (1-alpha) gamma + alpha obs/pred. ema+static: gamma times
+    /// static.
     /// curve: the measured grid, made monotone in rows, piecewise linear in rows and context.
     /// Several requests: the roofline counts what each does with its own cache; the grid, measured with one request, is
     /// read at the sum of the rows and at the mean context that a row attends to.

@@ -97,7 +97,7 @@ PartsFit fit_parts(const ModelShape& shape, const DevicePeak& peak, std::span<co
         std::all_of(grid.begin(), grid.end(), [&](const GridPoint& p) { return p.context == grid.front().context; });
     if (grid.size() < kFewestPoints || one_context) return {};
     const PartsFit apart = fit_form(shape, peak, grid, false), overlapped = fit_form(shape, peak, grid, true);
-    return overlapped.valid() && overlapped.rmse_ms < apart.rmse_ms ? overlapped : apart;
+    return overlapped.valid() && (!apart.valid() || overlapped.rmse_ms < apart.rmse_ms) ? overlapped : apart;
 }
 
 }  // namespace bastion

@@ -31,8 +31,8 @@ struct PartsFit {
 };
 
 /// Least squares of the relative errors with factors that are not negative; of the two forms (`overlapped` or not) the
-/// one with the smaller error. Not valid on grids of a single context or of fewer than 8 points, which do not tell the
-/// parts apart.
+/// one with the smaller rmse_ms. Not valid on grids of a single context or of fewer than 8 points, which do not tell
+/// the parts apart.
 PartsFit fit_parts(const ModelShape& shape, const DevicePeak& peak, std::span<const GridPoint> grid);
 
 }  // namespace bastion

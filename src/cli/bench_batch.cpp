@@ -89,11 +89,9 @@ Result<BatchPoint> measure(Engine& engine, const BatchBench& bench, const Prompt
             BASTION_ASSIGN(BatchRun run, run_batch(engine, prompts, method.apply(bench.generate), requests));
             if (run.interrupted) return point;
             BatchRun& best = point.runs[m];
-            if (repeat > 0 && run.texts != best.texts) {
-                return runtime_error(method.name + " gave other texts when repeated, " + std::to_string(requests) +
-                                     " requests at once");
-            }
+            const bool unlike = repeat > 0 && (best.unlike || run.texts != best.texts);
             if (repeat == 0 || run.wall_s < best.wall_s) best = std::move(run);
+            best.unlike = unlike;
         }
     }
     return point;
@@ -177,6 +175,7 @@ void BatchPoint::compare(const std::vector<BenchMethod>& methods, const std::vec
     for (const BatchRun& run : runs) {
         int count = 0;
         for (std::size_t p = 0; p < expected.size(); ++p) count += run.texts[p] != expected[p] ? 1 : 0;
+        if (run.unlike) count = std::max(count, 1);
         different.push_back(count);
         of_best.push_back(over(run.tokens_per_s(), best));
         speedup.push_back(over(run.tokens_per_s(), ar.tokens_per_s()));
@@ -187,7 +186,7 @@ void BatchPoint::compare(const std::vector<BenchMethod>& methods, const std::vec
 std::string batch_table(const std::vector<BenchMethod>& methods, const std::vector<BatchPoint>& points) {
     std::string out;
     for (const BatchPoint& point : points) {
-        out += format("%s%d at once\n%-12s", out.empty() ? "" : "\n", point.requests, "method");
+        out += format("%s%d at once\n%-16s", out.empty() ? "" : "\n", point.requests, "method");
         for (const char* head : {"tokens/s", "vs ar", "of best", "decoding", "vs ar", "tau", "nodes", "prepare ms",
                                  "verify ms", "different"}) {
             out += format(" %10s", head);
@@ -196,7 +195,7 @@ std::string batch_table(const std::vector<BenchMethod>& methods, const std::vect
         for (std::size_t m = 0; m < methods.size(); ++m) {
             const BatchRun& run = point.runs[m];
             const CycleTimes& times = run.steady();
-            out += format("%-12s %10.1f %9.2fx %10.3f %10.1f %9.2fx %10.2f %10.1f", methods[m].name.c_str(),
+            out += format("%-16s %10.1f %9.2fx %10.3f %10.1f %9.2fx %10.2f %10.1f", methods[m].name.c_str(),
                           run.tokens_per_s(), point.speedup[m], point.of_best[m], run.decode_tokens_per_s(),
                           point.decode_speedup[m], run.tau(), run.mean_nodes());
             out += format(" %10s %10s %10d\n", per_cycle(times.prepare_ms, times).c_str(),

@@ -39,6 +39,7 @@ struct BatchRun {
     long nodes = 0;
     CycleTimes all, full;  ///< full: every seat decodes, nobody reads its prompt
     bool interrupted = false;
+    bool unlike = false;  ///< another repeat gave other texts
 
     double tokens_per_s() const { return wall_s > 0 ? tokens / wall_s : 0.0; }
     /// The full cycles, or all where none was full.

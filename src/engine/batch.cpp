@@ -62,8 +62,10 @@ Status Batch::report(Seat& seat) {
     const std::string text = session.take_text();
     if (!text.empty() && seat.request.on_text && !seat.request.on_text(text) && !session.done()) session.interrupt();
     if (!session.done()) return {};
+    // The seat is free before the callback runs, which may join the next request.
+    const Request request = std::move(seat.request);
     seat.taken = false;
-    return seat.request.on_done ? seat.request.on_done(session) : Status();
+    return request.on_done ? request.on_done(session) : Status();
 }
 
 }  // namespace bastion

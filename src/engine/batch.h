@@ -22,7 +22,8 @@ class Batch {
         GenerateOptions options;
         /// Text as it becomes safe to show, after every step that brought some; false ends the answer as `interrupted`.
         std::function<bool(std::string_view)> on_text;
-        /// Called once, when the answer has ended, whatever the reason, after its last text. An error ends the step.
+        /// Called once, when the answer has ended, whatever the reason, after its last text; its seat is free by then.
+        /// An error ends the step.
         std::function<Status(const Session&)> on_done;
     };
 

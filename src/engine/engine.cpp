@@ -104,7 +104,10 @@ class EngineImpl final : public Engine {
             if (state->phase == Phase::decoding) decoding.push_back(state);
         }
         for (SessionState* s : reading) {
-            BASTION_CHECK(ensure_profile(*s));
+            if (const Status measured = ensure_profile(*s); !measured.ok()) {
+                s->interrupt();
+                return measured;
+            }
             BASTION_CHECK(runner_.prefill(*s));
         }
         return decoding.empty() ? Status() : runner_.cycle(decoding);

@@ -89,11 +89,19 @@ Status allocate(const EngineOptions& options, Models& m, const Progress& progres
     return {};
 }
 
+Status check_packed_room(const GgufFile& file, const Device& device) {
+    const std::size_t packed = Weights::packed_bytes(file, device);
+    if (packed <= device.free_bytes()) return {};
+    return runtime_error("the weights of " + file.path() + " need " + mebibytes(packed) + ", " + device.name() +
+                         " has " + mebibytes(device.free_bytes()) + " free; --kernels generic uses the file in place");
+}
+
 Result<std::unique_ptr<LoadedDrafter>> load_drafter(const std::string& path, const Models& m) {
     BASTION_ASSIGN(GgufFile file, GgufFile::open(path));
     auto draft = std::make_unique<LoadedDrafter>(std::move(file));
     BASTION_ASSIGN(draft->config, read_drafter_config(draft->file));
     BASTION_CHECK(check_pair(m.file, m.config, draft->file, draft->config));
+    BASTION_CHECK(check_packed_room(draft->file, *m.device));
     BASTION_ASSIGN(Weights weights, Weights::load(draft->file, *m.device));
     draft->weights = std::make_unique<Weights>(std::move(weights));
     return draft;
@@ -125,12 +133,7 @@ Result<std::unique_ptr<Models>> Models::load(const EngineOptions& options, const
         if (!chat) return bad_input(target + ": key tokenizer.chat_template: " + chat.error().message);
         m->chat = std::move(chat).value();
     }
-    const std::size_t packed = Weights::packed_bytes(m->file, *m->device);
-    if (packed > m->device->free_bytes()) {
-        return runtime_error("the weights of " + target + " need " + mebibytes(packed) + ", " + m->device->name() +
-                             " has " + mebibytes(m->device->free_bytes()) +
-                             " free; --kernels generic uses the file in place");
-    }
+    BASTION_CHECK(check_packed_room(m->file, *m->device));
     BASTION_ASSIGN(Weights weights, Weights::load(m->file, *m->device, progress));
     m->weights = std::make_unique<Weights>(std::move(weights));
     if (!drafter.empty()) {

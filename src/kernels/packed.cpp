@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "kernels/custom_op.h"
 #include "kernels/packed_avx2.h"
@@ -11,8 +10,6 @@
 
 namespace bastion::kernels {
 namespace {
-
-constexpr std::size_t kLine = 64;  // bytes of a cache line: no load of 32 bytes crosses one
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
@@ -44,9 +41,10 @@ void rows_op(ggml_tensor* dst, int, int, void* userdata) {
 
 }  // namespace
 
-void PackedMatrix::Free::operator()(std::uint8_t* data) const { ::operator delete[](data, std::align_val_t{kLine}); }
-
-bool PackedMatrix::supports(ggml_type type) { return form_of(type).has_value(); }
+bool PackedMatrix::supports(ggml_type type, std::int64_t k) {
+    const auto form = form_of(type);
+    return form && k % (units_per_block(*form) * kUnitColumns) == 0;
+}
 
 std::size_t PackedMatrix::bytes_of(ggml_type type, std::int64_t k, std::int64_t m) {
     const Form form = *form_of(type);
@@ -54,23 +52,24 @@ std::size_t PackedMatrix::bytes_of(ggml_type type, std::int64_t k, std::int64_t 
     return tiles * static_cast<std::size_t>(k / (units_per_block(form) * kUnitColumns)) * block_bytes(form);
 }
 
-PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool)
+PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool, HugeMemory& memory)
     : form_(*form_of(w->type)),
       k_(w->ne[0]),
       m_(w->ne[1] * w->ne[2]),
       bytes_(bytes_of(w->type, k_, m_)),
-      data_(static_cast<std::uint8_t*>(::operator new[](bytes_, std::align_val_t{kLine}))),
+      data_(memory.take(bytes_)),
       pool_(pool) {
-    const std::int64_t blocks = k_ / (units_per_block(form_) * kUnitColumns);
+    const std::int64_t columns = units_per_block(form_) * kUnitColumns, blocks = k_ / columns;
+    const std::size_t source_bytes = ggml_row_size(w->type, columns);
     pool.run(tiles(), pool.grain(tiles(), 1), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t tile = begin; tile < end; ++tile) {
-            std::uint8_t* packed = data_.get() + static_cast<std::size_t>(tile) * tile_bytes();
+            std::uint8_t* packed = data_ + static_cast<std::size_t>(tile) * tile_bytes();
             const int valid = static_cast<int>(std::min<std::int64_t>(kTileRows, m_ - tile * kTileRows));
             if (valid < kTileRows) std::memset(packed, 0, tile_bytes());
             for (int row = 0; row < valid; ++row) {
                 const char* source = static_cast<const char*>(w->data) + (tile * kTileRows + row) * w->nb[1];
                 for (std::int64_t b = 0; b < blocks; ++b) {
-                    pack_block(form_, source + b * w->nb[0], row, packed + b * block_bytes(form_));
+                    pack_block(form_, source + b * source_bytes, row, packed + b * block_bytes(form_));
                 }
             }
         }
@@ -81,16 +80,17 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
                             std::size_t activation_row_bytes, std::int64_t count, float* out,
                             std::int64_t stride) const {
     const bool wide = pool_.isa() == Isa::avx512;
+    const auto tile_kernel =
+        takes_floats() ? (wide ? tile_half_avx512 : tile_half_avx2) : (wide ? tile_avx512 : tile_avx2);
     const std::int64_t at_once = wide ? kMaxColumnsAvx512 : kMaxColumns;
     float products[std::max(kMaxColumns, kMaxColumnsAvx512) * kTileRows];
     for (std::int64_t tile = begin_tile; tile < end_tile; ++tile) {
-        const std::uint8_t* weights = data_.get() + static_cast<std::size_t>(tile) * tile_bytes();
+        const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t valid = std::min<std::int64_t>(kTileRows, m_ - tile * kTileRows);
         for (std::int64_t first = 0; first < count; first += at_once) {
             const int columns = static_cast<int>(std::min(at_once, count - first));
-            (wide ? tile_avx512 : tile_avx2)(form_, weights, k_ / kUnitColumns,
-                                             activations + first * activation_row_bytes, activation_row_bytes, columns,
-                                             products);
+            tile_kernel(form_, weights, k_ / kUnitColumns, activations + first * activation_row_bytes,
+                        activation_row_bytes, columns, products);
             for (int c = 0; c < columns; ++c) {
                 std::copy_n(products + c * kTileRows, valid, out + (first + c) * stride + tile * kTileRows);
             }
@@ -99,7 +99,7 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
 }
 
 void PackedMatrix::read_row(std::int64_t row, float* out) const {
-    const std::uint8_t* tile = data_.get() + static_cast<std::size_t>(row / kTileRows) * tile_bytes();
+    const std::uint8_t* tile = data_ + static_cast<std::size_t>(row / kTileRows) * tile_bytes();
     const int columns = units_per_block(form_) * kUnitColumns;
     for (std::int64_t b = 0; b < k_ / columns; ++b) {
         unpack_block(form_, tile + b * block_bytes(form_), static_cast<int>(row % kTileRows), out + b * columns);

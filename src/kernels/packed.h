@@ -1,40 +1,44 @@
-// Quantised weights repacked for verification: a pass over several rows unpacks every weight once (docs/kernels.md).
+// Weights repacked for verification: a pass over several rows unpacks every weight once (docs/kernels.md).
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "base/ggml_ptr.h"
+#include "kernels/huge_memory.h"
 #include "kernels/packed_form.h"
 #include "kernels/thread_pool.h"
 
 namespace bastion::kernels {
 
-/// A matrix [k, m] in tiles of 16 rows (kernels/packed_form.h). Within a tile, units of 32 columns follow each other; a
-/// unit holds the quantised values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations serves 16
-/// rows), then the 16 rows' scales and, for types that have one, minima, exactly as in the source; K-quants keep their
-/// two levels of scales. Rows beyond m are zero. Immutable. Takes as many bytes as the source, for Q4_K and Q5_K 3 %
-/// more (up to the padding of the last tile).
+/// A matrix [k, m] in tiles of 16 rows (kernels/packed_form.h). Within a tile, units of 32 columns follow each other. A
+/// unit of a quantised type holds the values in groups of 4 columns x 16 rows (so that one broadcast of 4 activations
+/// serves 16 rows), then the 16 rows' scales and, for types that have one, minima, exactly as in the source; K-quants
+/// keep their two levels of scales. A unit of 16-bit floats holds those. Rows beyond m are zero. Immutable. Takes as
+/// many bytes as the source, for Q4_K and Q5_K 3 % more (up to the padding of the last tile).
 class PackedMatrix {
  public:
-    /// Whether matrices of this type have a packed form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K.
-    static bool supports(ggml_type type);
+    /// Whether matrices [k, m] of this type have a packed form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K; F16 and
+    /// BF16 where k is a multiple of 32.
+    static bool supports(ggml_type type, std::int64_t k);
 
-    /// Bytes that a matrix [k, m] takes. REQUIRES supports(type).
+    /// Bytes that a matrix [k, m] takes. REQUIRES supports(type, k).
     static std::size_t bytes_of(ggml_type type, std::int64_t k, std::int64_t m);
 
     /// Packs `w` [k, m], or [k, m, experts] as one matrix of m x experts rows (host memory, contiguous).
-    /// REQUIRES supports(w->type) and pool.isa() of avx2 or more.
-    PackedMatrix(const ggml_tensor* w, ThreadPool& pool);
+    /// REQUIRES supports(w->type, k) and pool.isa() of avx2 or more; `memory` outlives the matrix.
+    PackedMatrix(const ggml_tensor* w, ThreadPool& pool, HugeMemory& memory);
 
     std::int64_t columns() const { return k_; }  ///< k
     std::int64_t rows() const { return m_; }     ///< m
     std::size_t bytes() const { return bytes_; }
+    /// Whether activations are f32 rows as they are (16-bit floats), not quantised ones.
+    bool takes_floats() const { return is_half(form_); }
 
-    /// Products of rows [begin_tile, end_tile) x 16 with `count` activations from `quantize_activations`:
-    /// out[c * stride + row]. Every output is the sum over units, in order, of
-    /// (integer dot product x (weight scale x activation scale)) + (minimum x activation sum), without contraction.
-    /// The integer of Q6_K contains its 8-bit scales, the offset of types without minima is subtracted in integers.
+    /// Products of rows [begin_tile, end_tile) x 16 with `count` activation rows, f32 [k] if takes_floats(), else from
+    /// `quantize_activations`: out[c * stride + row]. 16-bit floats: see tile_half_avx2. Else every output is the sum
+    /// over units, in order, of (integer dot product x (weight scale x activation scale)) + (minimum x activation sum),
+    /// without contraction. The integer of Q6_K contains its 8-bit scales, the offset of types without minima is
+    /// subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
                   std::int64_t count, float* out, std::int64_t stride) const;
     /// The values of one row [k] as f32.
@@ -43,15 +47,12 @@ class PackedMatrix {
     ThreadPool& pool() const { return pool_; }
 
  private:
-    struct Free {
-        void operator()(std::uint8_t* data) const;
-    };
     std::size_t tile_bytes() const { return bytes_ / static_cast<std::size_t>(tiles()); }
 
     Form form_;
     std::int64_t k_, m_;
     std::size_t bytes_;
-    std::unique_ptr<std::uint8_t[], Free> data_;
+    std::uint8_t* data_;
     ThreadPool& pool_;
 };
 
@@ -65,19 +66,21 @@ void quantize_activations(const float* x, std::int64_t k, char* out);
 
 // As graph operations.
 
-/// x [k, n] f32 -> i8 [activation_bytes(k), n], for any packed matrix of k columns.
+/// x [k, n] f32 -> i8 [activation_bytes(k), n], for any packed matrix of k columns that does not take floats.
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x);
 
-/// w [k, m] times rows from `quantize_for_packed` -> f32 [m, n]. `w` must outlive the graph.
-ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized);
+/// w [k, m] times rows [k, n], f32 without gaps if takes_floats(), else from `quantize_for_packed` -> f32 [m, n]. `w`
+/// must outlive the graph.
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows);
 
 /// Rows of w [k, m] by their numbers, i32 [n] -> f32 [k, n]: an embedding. `w` must outlive the graph.
 ggml_tensor* rows_of_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* numbers);
 
 /// The same product by experts: w holds experts of `expert_rows` (a multiple of kTileRows) rows each, one after the
-/// other; chosen i32 [used, n]; rows for n rows (every expert of a row reads the same) or for used * n (each its own)
+/// other; chosen i32 [used, n]; rows as above, for n rows (every expert of a row reads the same) or for used * n (each
+/// its own)
 /// -> f32 [expert_rows, used, n].
 ggml_tensor* multiply_experts_packed(ggml_context* ctx, const PackedMatrix& w, std::int64_t expert_rows,
-                                     ggml_tensor* quantized, ggml_tensor* chosen);
+                                     ggml_tensor* rows, ggml_tensor* chosen);
 
 }  // namespace bastion::kernels

@@ -161,7 +161,7 @@ using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std:
 template <Form F>
 constexpr TileKernel kByColumns[kMaxColumns] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>};
 
-constexpr const TileKernel* kKernels[kForms] = {  // in the order of Form
+constexpr const TileKernel* kKernels[kQuantisedForms] = {  // in the order of Form
     kByColumns<Form::q4_0>, kByColumns<Form::q4_1>, kByColumns<Form::q5_0>, kByColumns<Form::q5_1>,
     kByColumns<Form::q8_0>, kByColumns<Form::q4_K>, kByColumns<Form::q5_K>, kByColumns<Form::q6_K>};
 

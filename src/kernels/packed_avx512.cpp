@@ -8,8 +8,8 @@
 namespace bastion::kernels {
 namespace {
 
-// As in packed_avx2.cpp.
-constexpr std::size_t kPrefetchAhead = 4096;
+// As in packed_avx2.cpp; farther, because a unit takes less time.
+constexpr std::size_t kPrefetchAhead = 8192;
 
 BASTION_AVX512_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) {
     for (std::size_t line = 0; line < bytes; line += 64) {
@@ -100,7 +100,7 @@ BASTION_AVX512_INLINE void dot_bytes(const std::uint8_t* unit, const Rows& x, __
     }
 }
 
-/// Sixteen signed bytes, each as the pair (byte, 0) or (0, byte) of 16-bit numbers.
+/// Sixteen signed bytes as 32-bit numbers.
 BASTION_AVX512_INLINE __m512i levels16(const std::uint8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -214,7 +214,7 @@ template <Form F>
 constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>,
                                                       tile<F, 5>, tile<F, 6>, tile<F, 7>, tile<F, 8>};
 
-constexpr const TileKernel* kKernels[kForms] = {  // in the order of Form
+constexpr const TileKernel* kKernels[kQuantisedForms] = {  // in the order of Form
     kByColumns<Form::q4_0>, kByColumns<Form::q4_1>, kByColumns<Form::q5_0>, kByColumns<Form::q5_1>,
     kByColumns<Form::q8_0>, kByColumns<Form::q4_K>, kByColumns<Form::q5_K>, kByColumns<Form::q6_K>};
 

@@ -13,5 +13,8 @@ inline constexpr int kMaxColumnsAvx512 = 8;  ///< activation rows the inner loop
 /// See tile_avx2; `columns` is 1 to kMaxColumnsAvx512. REQUIRES Isa::avx512.
 void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
                  int columns, float* out);
+/// See tile_half_avx2; `columns` as above.
+void tile_half_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations,
+                      std::size_t stride, int columns, float* out);
 
 }  // namespace bastion::kernels

@@ -116,6 +116,10 @@ void pack_32(const Block& source, int row, std::uint8_t* block) {
     if constexpr (has_minima(F)) put_half(block + value_bytes(F) + kHalfs, row, source.minimum);
 }
 
+void pack_half(const char* source, int row, std::uint8_t* unit) {
+    for (int g = 0; g < 4; ++g) std::memcpy(unit + half_index(row, g) * 2, source + g * 16, 16);
+}
+
 void pack_q8_0(const BlockQ8_0& source, int row, std::uint8_t* block) {
     for (int g = 0; g < 8; ++g) std::memcpy(block + g * 64 + row * 4, source.values + g * 4, 4);
     put_half(block + value_bytes(Form::q8_0), row, source.scale);
@@ -203,6 +207,10 @@ std::optional<Form> form_of(ggml_type type) {
             return Form::q5_K;
         case GGML_TYPE_Q6_K:
             return Form::q6_K;
+        case GGML_TYPE_F16:
+            return Form::f16;
+        case GGML_TYPE_BF16:
+            return Form::bf16;
         default:
             return std::nullopt;
     }
@@ -226,10 +234,21 @@ void pack_block(Form form, const char* source, int row, std::uint8_t* block) {
             return pack_256<Form::q5_K>(as<BlockQ5_K>(source), row, block);
         case Form::q6_K:
             return pack_q6_K(as<BlockQ6_K>(source), row, block);
+        case Form::f16:
+        case Form::bf16:
+            return pack_half(source, row, block);
     }
 }
 
 void unpack_block(Form form, const std::uint8_t* block, int row, float* out) {
+    if (is_half(form)) {
+        for (int i = 0; i < kUnitColumns; ++i) {
+            std::uint16_t bits;
+            std::memcpy(&bits, block + (half_index(row, i / 8) + i % 8) * sizeof bits, sizeof bits);
+            out[i] = form == Form::f16 ? ggml_fp16_to_fp32(bits) : ggml_bf16_to_fp32({bits});
+        }
+        return;
+    }
     const std::uint8_t* shared = block + units_per_block(form) * unit_bytes(form);
     for (int u = 0; u < units_per_block(form); ++u) {
         const std::uint8_t* unit = block + u * unit_bytes(form);

@@ -19,9 +19,20 @@ inline constexpr int kUnitColumns = 32;  ///< columns that share one activation 
 ///   - the unit's own scales and minima: 16 f16 each, or for the two-level types 16 bytes each (Q4_K, Q5_K: scales and
 ///     minima, unsigned; Q6_K: signed scales of the first and of the last 16 columns).
 /// After its units a two-level block has the 16 f16 that scale the scales, then those that scale the minima.
-enum class Form { q4_0, q4_1, q5_0, q5_1, q8_0, q4_K, q5_K, q6_K };
+///
+/// 16-bit floats have neither scales nor planes: number (row / 4 * 16 + g * 4 + row % 4) * 8 + j of a unit is column 8g
+/// + j, so that what four rows have of a unit lies together.
+enum class Form { q4_0, q4_1, q5_0, q5_1, q8_0, q4_K, q5_K, q6_K, f16, bf16 };
 
-inline constexpr int kForms = 8;
+inline constexpr int kQuantisedForms = 8;  ///< the first ones
+
+/// Number in a unit of 16-bit floats that a row's column 8 `group` has.
+constexpr int half_index(int row, int group) { return (row / 4 * 16 + group * 4 + row % 4) * 8; }
+
+inline constexpr int kQuads = kTileRows / 4;                                  ///< of rows that lie together
+inline constexpr std::size_t kQuadBytes = std::size_t{4} * kUnitColumns * 2;  ///< of a unit of 16-bit floats
+
+constexpr bool is_half(Form f) { return f == Form::f16 || f == Form::bf16; }
 
 /// Scales of scales, as in the source.
 constexpr bool two_level(Form f) { return f == Form::q4_K || f == Form::q5_K || f == Form::q6_K; }
@@ -41,11 +52,14 @@ constexpr int units_per_block(Form f) { return two_level(f) ? 8 : 1; }
 constexpr std::size_t low_bytes(Form f) { return kTileRows * (f == Form::q8_0 ? 32 : 16); }
 
 /// Bytes of a unit's values; its scales follow.
-constexpr std::size_t value_bytes(Form f) { return low_bytes(f) + kTileRows * 4 * high_bits(f); }
+constexpr std::size_t value_bytes(Form f) {
+    return is_half(f) ? std::size_t{kTileRows} * kUnitColumns * 2 : low_bytes(f) + kTileRows * 4 * high_bits(f);
+}
 
 constexpr std::size_t kHalfs = kTileRows * 2;  ///< bytes of one f16 a row
 
 constexpr std::size_t unit_bytes(Form f) {
+    if (is_half(f)) return value_bytes(f);
     return value_bytes(f) + (two_level(f) || !has_minima(f) ? kHalfs : 2 * kHalfs);
 }
 

@@ -9,7 +9,8 @@
 
 namespace bastion::kernels {
 
-/// Packed matrices that read the same activations, of the same number of columns and on the same pool. Empty: none.
+/// Packed matrices that read the same activations: of the same number of columns, all or none of floats, on the same
+/// pool. Empty: none.
 using PackedGroup = std::vector<const PackedMatrix*>;
 
 /// Rows of x [k, n] f32 divided by their root mean square (of the mean of squares plus `eps`), times weight [k], and
@@ -17,12 +18,12 @@ using PackedGroup = std::vector<const PackedMatrix*>;
 ggml_tensor* norm_quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weight,
                                       float eps);
 
-/// Rows from `quantize_for_packed` times all matrices of a group, one behind the other -> f32 [sum of their rows, n].
+/// Rows as the matrices take them times all matrices of a group, one behind the other -> f32 [sum of their rows, n].
 /// The bits are those of `multiply_packed`. `group` must outlive the graph.
-ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized);
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows);
 
 /// silu(first matrix times rows) * (second matrix times rows), both of m rows -> f32 [m, n]. The bits are those of
 /// `gated` after `multiply_packed`. `group` must outlive the graph.
-ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized);
+ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows);
 
 }  // namespace bastion::kernels

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/half.h"
-
 namespace bastion {
 
 Result<Graph> Graph::create(std::size_t nodes) {
@@ -44,7 +42,8 @@ ggml_tensor* Activations::values() {
     return x_;
 }
 
-ggml_tensor* Activations::packed_rows() {
+ggml_tensor* Activations::packed_rows(const kernels::PackedMatrix& w) {
+    if (w.takes_floats()) return rows();
     if (quantized_for_packed_) return quantized_for_packed_;
     if (before_) {
         quantized_for_packed_ = kernels::norm_quantize_for_packed(ctx_, device_.pool(), before_, norm_weight_, eps_);
@@ -54,31 +53,23 @@ ggml_tensor* Activations::packed_rows() {
     return quantized_for_packed_;
 }
 
-ggml_tensor* Activations::times(const MatrixGroup& group) {
-    return group.packed.empty() ? kernels::multiply_half(ctx_, device_.pool(), group.halfs, rows())
-                                : kernels::multiply_packed(ctx_, group.packed, packed_rows());
+ggml_tensor* Activations::times(const kernels::PackedGroup& group) {
+    return kernels::multiply_packed(ctx_, group, packed_rows(*group.front()));
 }
 
-ggml_tensor* Activations::gated_times(const MatrixGroup& gate_up) {
-    return gate_up.packed.empty()
-               ? kernels::gated_half(ctx_, device_.pool(), gate_up.halfs[0], gate_up.halfs[1], rows())
-               : kernels::gated_packed(ctx_, gate_up.packed, packed_rows());
+ggml_tensor* Activations::gated_times(const kernels::PackedGroup& gate_up) {
+    return kernels::gated_packed(ctx_, gate_up, packed_rows(*gate_up.front()));
 }
 
 ggml_tensor* Activations::times(const Matrix& w) {
     if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, values());
-    if (!w.packed) {
-        if (device_.packs() && kernels::half_kernels_support(w.tensor->type)) {
-            return kernels::multiply_half(ctx_, device_.pool(), {w.tensor}, rows());
-        }
-        return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
-    }
-    return kernels::multiply_packed(ctx_, *w.packed, packed_rows());
+    if (w.packed) return kernels::multiply_packed(ctx_, *w.packed, packed_rows(*w.packed));
+    return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
 }
 
 ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
     if (w.packed) {
-        return kernels::multiply_experts_packed(ctx_, *w.packed, w.tensor->ne[1], packed_rows(), chosen);
+        return kernels::multiply_experts_packed(ctx_, *w.packed, w.tensor->ne[1], packed_rows(*w.packed), chosen);
     }
     if (device_.exact()) {
         return kernels::multiply_experts(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor), chosen);

@@ -99,16 +99,17 @@ class Activations {
     /// w [k, m], x [k, n] -> f32 [m, n]
     ggml_tensor* times(const Matrix& w);
     /// All matrices of a group, one behind the other; REQUIRES a group that is not empty.
-    ggml_tensor* times(const MatrixGroup& group);
+    ggml_tensor* times(const kernels::PackedGroup& group);
     /// silu(gate times x) * (up times x) for a group of two.
-    ggml_tensor* gated_times(const MatrixGroup& gate_up);
+    ggml_tensor* gated_times(const kernels::PackedGroup& gate_up);
     /// w [k, m, experts], x [k, n] or [k, used, n], chosen i32 [used, n] -> f32 [m, used, n]
     ggml_tensor* times_experts(const Matrix& w, ggml_tensor* chosen);
 
  private:
     ggml_tensor* rows() { return ggml_reshape_2d(ctx_, values(), values()->ne[0], ggml_nrows(values())); }
     ggml_tensor* quantized_for(ggml_tensor* w);
-    ggml_tensor* packed_rows();
+    /// The rows as `w` and its like take them.
+    ggml_tensor* packed_rows(const kernels::PackedMatrix& w);
 
     ggml_context* ctx_;
     const Device& device_;

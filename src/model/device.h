@@ -23,8 +23,7 @@ class Device {
     bool is_cpu() const { return is_cpu_; }
     /// Row-independent kernels of our own (docs/exactness.md) instead of ggml's.
     bool exact() const { return pool_ != nullptr; }
-    /// Whether the vectorised kernels run: weights are repacked where their type has a packed form (kernels/packed.h),
-    /// and 16-bit floats are multiplied where they lie (kernels/half.h).
+    /// Whether the vectorised kernels run: weights are repacked where their type has a packed form (kernels/packed.h).
     bool packs() const { return pool_ && pool_->isa() != kernels::Isa::portable; }
     /// Threads of the exact kernels. REQUIRES exact().
     kernels::ThreadPool& pool() const { return *pool_; }

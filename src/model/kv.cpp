@@ -4,6 +4,8 @@
 #include <numeric>
 #include <string>
 
+#include "kernels/huge_memory.h"
+
 namespace bastion {
 namespace {
 
@@ -55,6 +57,10 @@ Result<KvPool> KvPool::create(const Device& device, int layers, int kv_width, in
     if (!pool.buffer_) {
         return runtime_error("not enough memory on " + device.name() + " for a KV cache of " +
                              std::to_string(bytes_needed(layers, kv_width, slots, cells, type) >> 20) + " MiB");
+    }
+    if (device.is_cpu()) {
+        kernels::prefer_large_pages(ggml_backend_buffer_get_base(pool.buffer_.get()),
+                                    ggml_backend_buffer_get_size(pool.buffer_.get()));
     }
     // Masked cells are multiplied by zero on some devices: they must not hold NaN.
     ggml_backend_buffer_clear(pool.buffer_.get(), 0);

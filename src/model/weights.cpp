@@ -1,9 +1,8 @@
 #include "model/weights.h"
 
 #include <cstring>
+#include <new>
 #include <utility>
-
-#include "kernels/half.h"
 
 namespace bastion {
 namespace {
@@ -19,7 +18,7 @@ ggml_tensor* declare(ggml_context* ctx, const TensorInfo& info) {
 bool is_packed(const GgufFile& file, const TensorInfo& info) {
     const bool lookup_only = info.name == "token_embd.weight" && file.find("output.weight") != nullptr;
     const bool whole_tiles = info.ne[2] == 1 || info.ne[1] % kernels::kTileRows == 0;  // an expert begins with a tile
-    return info.ne[1] > 1 && whole_tiles && !lookup_only && kernels::PackedMatrix::supports(info.type);
+    return info.ne[1] > 1 && whole_tiles && !lookup_only && kernels::PackedMatrix::supports(info.type, info.ne[0]);
 }
 
 }  // namespace
@@ -60,7 +59,11 @@ Result<Weights> Weights::load(const GgufFile& file, const Device& device, const 
             ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
             weights.buffers_.push_back(std::move(buffer));
         }
-        if (device.packs()) weights.pack(file, device, progress);
+        try {
+            if (device.packs()) weights.pack(file, device, progress);
+        } catch (const std::bad_alloc&) {
+            return runtime_error("out of memory while packing the weights of " + file.path());
+        }
         return weights;
     }
 
@@ -85,7 +88,7 @@ void Weights::pack(const GgufFile& file, const Device& device, const Progress& p
     for (const TensorInfo& info : file.tensors()) {
         ggml_tensor* w = tensors_.at(info.name);
         if (is_packed(file, info)) {
-            packed_.emplace(w, std::make_unique<kernels::PackedMatrix>(w, device.pool()));
+            packed_.emplace(w, std::make_unique<kernels::PackedMatrix>(w, device.pool(), *memory_));
             file.release(info);
         }
         done += info.bytes;
@@ -98,15 +101,13 @@ void Weights::pack(const GgufFile& file, const Device& device, const Progress& p
     }
 }
 
-MatrixGroup Weights::group(int layer, std::initializer_list<const char*> suffixes) const {
-    MatrixGroup group;
+kernels::PackedGroup Weights::group(int layer, std::initializer_list<const char*> suffixes) const {
+    kernels::PackedGroup group;
     for (const char* suffix : suffixes) {
         const Matrix m = matrix(layer, suffix);
-        if (m.packed) group.packed.push_back(m.packed);
-        if (m.tensor && kernels::half_kernels_support(m.tensor->type)) group.halfs.push_back(m.tensor);
+        if (!m.packed || (!group.empty() && m.packed->takes_floats() != group.front()->takes_floats())) return {};
+        group.push_back(m.packed);
     }
-    if (group.packed.size() < suffixes.size()) group.packed.clear();
-    if (group.halfs.size() < suffixes.size()) group.halfs.clear();
     return group;
 }
 

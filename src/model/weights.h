@@ -20,17 +20,9 @@ struct Matrix {
     const kernels::PackedMatrix* packed = nullptr;  ///< null where the type or the device has none
 };
 
-/// Matrices that read the same rows and are multiplied by one operation: all packed, or all of 16-bit floats. Empty
-/// where neither holds.
-struct MatrixGroup {
-    kernels::PackedGroup packed;
-    std::vector<ggml_tensor*> halfs;
-
-    bool empty() const { return packed.empty() && halfs.empty(); }
-};
-
+/// The packed matrices of a layer that read the same rows. A group is empty where they are not all packed alike.
 struct LayerGroups {
-    MatrixGroup query_key_value, key_value, gate_up;
+    kernels::PackedGroup query_key_value, key_value, gate_up;
 };
 
 /// Immutable after loading. On the CPU the tensors are the mapped file itself; matrices with a packed form are read
@@ -46,7 +38,7 @@ class Weights {
     /// The tensor, or nullptr if the file has none of that name.
     ggml_tensor* find(std::string_view name) const;
     ggml_tensor* find(int layer, std::string_view suffix) const;  ///< "blk.<layer>.<suffix>"
-    /// A weight matrix with its packed form. REQUIRES that the file has it.
+    /// A weight matrix with its packed form; `tensor` is null if the file has none of that name.
     Matrix matrix(std::string_view name) const;
     Matrix matrix(int layer, std::string_view suffix) const;
     /// REQUIRES that the file has layer `layer`.
@@ -55,11 +47,12 @@ class Weights {
 
  private:
     void pack(const GgufFile& file, const Device& device, const Progress& progress);
-    MatrixGroup group(int layer, std::initializer_list<const char*> suffixes) const;
+    kernels::PackedGroup group(int layer, std::initializer_list<const char*> suffixes) const;
 
     ggml_context_ptr ctx_;
     std::vector<ggml_backend_buffer_ptr> buffers_;
     std::unordered_map<std::string, ggml_tensor*> tensors_;
+    std::unique_ptr<kernels::HugeMemory> memory_ = std::make_unique<kernels::HugeMemory>();  ///< of the packed matrices
     std::unordered_map<const ggml_tensor*, std::unique_ptr<kernels::PackedMatrix>> packed_;
     std::vector<LayerGroups> groups_;
     std::size_t bytes_ = 0;

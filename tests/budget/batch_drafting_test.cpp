@@ -183,6 +183,25 @@ TEST(BatchDrafting, WhatCyclesReallyTakeDecides) {
     EXPECT_EQ(drafting_after(1, 0), 4);
 }
 
+TEST(BatchDrafting, AStalledCycleIsForgottenSoon) {
+    const LatencyModel model = machine(0.1, 4, 1.0, 0.1);
+    for (const double drafted_ms : {0.0, 15.0}) {
+        Traffic traffic(4, 3);
+        traffic.run(20, model);
+        const double plain_ms = model.verify_ms(plain_pass(4));
+        for (int i = 0; i < 50; ++i) {
+            traffic.drafting.observe_cycle(4, plain_ms, 0, plain_ms);
+            traffic.drafting.observe_cycle(4, plain_ms, plain_ms + 5, plain_ms + 5);
+        }
+        traffic.drafting.observe_cycle(4, plain_ms, drafted_ms, 5000);
+        for (int i = 0; i < 30; ++i) {
+            traffic.drafting.observe_cycle(4, plain_ms, 0, plain_ms);
+            traffic.drafting.observe_cycle(4, plain_ms, plain_ms + 5, plain_ms + 5);
+        }
+        EXPECT_EQ(traffic.run(1, model), 4) << "drafted " << drafted_ms;
+    }
+}
+
 TEST(BatchDrafting, WhatIsKnownOfBatchesOfOneSizeSaysNothingOfOthers) {
     const LatencyModel model = machine(0.1, 4, 1.0, 0.1);
     Traffic traffic(4, 3);

@@ -25,7 +25,8 @@ class Experts {
     /// rows [activation rows][kColumns] -> [n][kUsed][kRows]
     std::vector<float> together(const std::vector<float>& rows, const std::vector<std::int32_t>& choices, int threads) {
         ThreadPool pool(threads);
-        const PackedMatrix packed(weights_, pool);
+        HugeMemory memory;
+        const PackedMatrix packed(weights_, pool, memory);
         const auto n = static_cast<std::int64_t>(choices.size()) / kUsed;
         ggml_context_ptr ctx(ggml_init({std::size_t{16} << 20, nullptr, false}));
         ggml_tensor* x =
@@ -33,8 +34,8 @@ class Experts {
         std::memcpy(x->data, rows.data(), ggml_nbytes(x));
         ggml_tensor* chosen = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_I32, kUsed, n);
         std::memcpy(chosen->data, choices.data(), ggml_nbytes(chosen));
-        ggml_tensor* out =
-            multiply_experts_packed(ctx.get(), packed, kRows, quantize_for_packed(ctx.get(), pool, x), chosen);
+        if (!packed.takes_floats()) x = quantize_for_packed(ctx.get(), pool, x);
+        ggml_tensor* out = multiply_experts_packed(ctx.get(), packed, kRows, x, chosen);
         ggml_cgraph* graph = ggml_new_graph(ctx.get());
         ggml_build_forward_expand(graph, out);
         EXPECT_EQ(ggml_graph_compute_with_ctx(ctx.get(), graph, 1), GGML_STATUS_SUCCESS);
@@ -46,11 +47,16 @@ class Experts {
         ThreadPool pool(1);
         ggml_tensor* one =
             ggml_view_2d(ctx_.get(), weights_, kColumns, kRows, weights_->nb[1], expert * weights_->nb[2]);
-        const PackedMatrix packed(one, pool);
-        std::vector<char> quantized(activation_bytes(kColumns));
-        quantize_activations(row, kColumns, quantized.data());
+        HugeMemory memory;
+        const PackedMatrix packed(one, pool, memory);
+        std::vector<char> activations(packed.takes_floats() ? kColumns * sizeof(float) : activation_bytes(kColumns));
+        if (packed.takes_floats()) {
+            std::memcpy(activations.data(), row, activations.size());
+        } else {
+            quantize_activations(row, kColumns, activations.data());
+        }
         std::vector<float> out(kRows);
-        packed.multiply(0, packed.tiles(), quantized.data(), quantized.size(), 1, out.data(), kRows);
+        packed.multiply(0, packed.tiles(), activations.data(), activations.size(), 1, out.data(), kRows);
         return out;
     }
 
@@ -89,8 +95,8 @@ TEST_P(PackedExperts, GiveEveryRowWhatItsExpertAloneGives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PackedExperts,
-                         testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-                                         GGML_TYPE_Q6_K),
+                         testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K,
+                                         GGML_TYPE_F16, GGML_TYPE_BF16),
                          [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
 }  // namespace

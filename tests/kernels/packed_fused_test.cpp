@@ -29,6 +29,7 @@ class Fused : public testing::TestWithParam<int> {  // threads
     }
 
     ThreadPool pool_{GetParam()};
+    HugeMemory memory_;
     ggml_context_ptr ctx_{ggml_init({std::size_t{64} << 20, nullptr, false})};
 };
 
@@ -36,7 +37,7 @@ TEST_P(Fused, GroupsGiveWhatTheirMatricesGiveAlone) {
     const Matrix a = Matrix::quantised({GGML_TYPE_Q4_1, kColumns, 192}, 1);
     const Matrix b = Matrix::quantised({GGML_TYPE_Q8_0, kColumns, 64}, 2);
     const Matrix c = Matrix::quantised({GGML_TYPE_Q6_K, kColumns, 71}, 3);
-    const PackedMatrix pa(a.tensor(), pool_), pb(b.tensor(), pool_), pc(c.tensor(), pool_);
+    const PackedMatrix pa(a.tensor(), pool_, memory_), pb(b.tensor(), pool_, memory_), pc(c.tensor(), pool_, memory_);
     const PackedGroup group{&pa, &pb, &pc};
     for (const std::int64_t n : {1, 5, 33}) {
         ggml_tensor* x = quantize_for_packed(ctx_.get(), pool_, rows(n, 1.0f, 4));
@@ -56,40 +57,26 @@ TEST_P(Fused, GroupsGiveWhatTheirMatricesGiveAlone) {
 }
 
 TEST_P(Fused, GatedProductsAreTheGatedProducts) {
-    for (const std::int64_t m : {96, 87}) {
-        const Matrix a = Matrix::quantised({GGML_TYPE_Q4_1, kColumns, m}, 5);
-        const Matrix b = Matrix::quantised({GGML_TYPE_Q5_K, kColumns, m}, 6);
-        const PackedMatrix pa(a.tensor(), pool_), pb(b.tensor(), pool_);
+    struct Case {
+        std::int64_t m;
+        ggml_type gate, up;
+    };
+    for (const auto& [m, gate, up] :
+         {Case{96, GGML_TYPE_Q4_1, GGML_TYPE_Q5_K}, Case{87, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0},
+          Case{87, GGML_TYPE_BF16, GGML_TYPE_F16}}) {
+        const Matrix a = Matrix::quantised({gate, kColumns, m}, 5);
+        const Matrix b = Matrix::quantised({up, kColumns, m}, 6);
+        const PackedMatrix pa(a.tensor(), pool_, memory_), pb(b.tensor(), pool_, memory_);
         const PackedGroup group{&pa, &pb};
         for (const std::int64_t n : {1, 5, 33}) {
             ggml_context* ctx = ctx_.get();
-            ggml_tensor* x = quantize_for_packed(ctx, pool_, rows(n, 0.3f, 7));
+            ggml_tensor* x = rows(n, 0.3f, 7);
+            if (!pa.takes_floats()) x = quantize_for_packed(ctx, pool_, x);
             const auto fused = compute(ctx, gated_packed(ctx, group, x));
             const auto steps =
                 compute(ctx, gated(ctx, pool_, multiply_packed(ctx, pa, x), multiply_packed(ctx, pb, x)));
             ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
         }
-    }
-}
-
-TEST_P(Fused, HalvesInAGroupGiveWhatTheyGiveAlone) {
-    ggml_context* ctx = ctx_.get();
-    const Matrix a = Matrix::quantised({GGML_TYPE_BF16, kColumns, 87}, 10);
-    const Matrix b = Matrix::quantised({GGML_TYPE_BF16, kColumns, 87}, 11);
-    for (const std::int64_t n : {1, 5, 33}) {
-        ggml_tensor* x = rows(n, 0.3f, 12);
-        ggml_tensor* ax = multiply_half(ctx, pool_, {a.tensor()}, x);
-        ggml_tensor* bx = multiply_half(ctx, pool_, {b.tensor()}, x);
-        const auto first = compute(ctx, ax), second = compute(ctx, bx);
-        const auto together = compute(ctx, multiply_half(ctx, pool_, {a.tensor(), b.tensor()}, x));
-        for (std::int64_t r = 0; r < n; ++r) {
-            const std::size_t bytes = 87 * sizeof(float);
-            ASSERT_EQ(std::memcmp(together.data() + r * 174, first.data() + r * 87, bytes), 0) << n << " rows";
-            ASSERT_EQ(std::memcmp(together.data() + r * 174 + 87, second.data() + r * 87, bytes), 0) << n << " rows";
-        }
-        const auto fused = compute(ctx, gated_half(ctx, pool_, a.tensor(), b.tensor(), x));
-        const auto steps = compute(ctx, gated(ctx, pool_, ax, bx));
-        ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
     }
 }
 

@@ -24,8 +24,8 @@ TEST_P(Packed, TakesHardlyMoreRoomThanTheSource) {
     for (const std::int64_t m : {16, 33, 64}) {
         const Matrix matrix = Matrix::quantised(shape(m), 5);
         const Product product(matrix);
-        const double source = static_cast<double>(ggml_row_size(GetParam(), 512) * product.packed()->tiles() * 16);
-        const auto bytes = product.packed()->bytes();
+        const double source = static_cast<double>(ggml_row_size(GetParam(), 512) * product.packed().tiles() * 16);
+        const auto bytes = product.packed().bytes();
         EXPECT_LE(static_cast<double>(bytes), source * (two_levels ? 1.03 : 1.0));
         EXPECT_EQ(bytes, PackedMatrix::bytes_of(GetParam(), 512, m));
     }
@@ -63,7 +63,7 @@ TEST_P(Packed, ReadsRowsAsTheSourceMeansThem) {
         const Product product(matrix);
         std::vector<float> row(512);
         for (std::int64_t r = 0; r < m; ++r) {
-            product.packed()->read_row(r, row.data());
+            product.packed().read_row(r, row.data());
             for (std::int64_t i = 0; i < 512; ++i) {
                 // Sources may fuse the multiplication and the addition.
                 ASSERT_NEAR(row[i], matrix.value(r, i), 1e-5 * (std::abs(matrix.value(r, i)) + 100)) << r << ", " << i;

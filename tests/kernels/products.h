@@ -9,12 +9,10 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "kernels/half.h"
 #include "kernels/packed.h"
 
 namespace bastion::kernels {
@@ -93,17 +91,16 @@ class Matrix {
 /// Products with one matrix by the kernels for its type, as operations of a graph.
 class Product {
  public:
-    explicit Product(const Matrix& w, int threads = 1, Isa isa = best_isa()) : pool_(threads, isa), w_(w.tensor()) {
-        if (PackedMatrix::supports(w_->type)) packed_.emplace(w_, pool_);
-    }
+    explicit Product(const Matrix& w, int threads = 1, Isa isa = best_isa())
+        : pool_(threads, isa), w_(w.tensor()), packed_(w_, pool_, memory_) {}
 
     /// x [count][k] -> [count][m]
     std::vector<float> operator()(const float* x, std::int64_t count) {
         ggml_context_ptr ctx(ggml_init({1u << 24, nullptr, false}));
         ggml_tensor* in = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, w_->ne[0], count);
         std::memcpy(in->data, x, ggml_nbytes(in));
-        ggml_tensor* out = packed_ ? multiply_packed(ctx.get(), *packed_, quantize_for_packed(ctx.get(), pool_, in))
-                                   : multiply_half(ctx.get(), pool_, {w_}, in);
+        if (!packed_.takes_floats()) in = quantize_for_packed(ctx.get(), pool_, in);
+        ggml_tensor* out = multiply_packed(ctx.get(), packed_, in);
         std::fill_n(static_cast<float*>(out->data), ggml_nelements(out), NAN);
         ggml_cgraph* graph = ggml_new_graph(ctx.get());
         ggml_build_forward_expand(graph, out);
@@ -118,7 +115,7 @@ class Product {
     /// What the kernels take the row x [k] for: itself, or its quantised form.
     std::vector<double> seen(const float* x) const {
         const std::int64_t k = w_->ne[0];
-        if (!packed_) return {x, x + k};
+        if (packed_.takes_floats()) return {x, x + k};
         std::vector<char> bytes(activation_bytes(k));
         quantize_activations(x, k, bytes.data());
         std::vector<double> values(k);
@@ -130,12 +127,13 @@ class Product {
         return values;
     }
 
-    const std::optional<PackedMatrix>& packed() const { return packed_; }
+    const PackedMatrix& packed() const { return packed_; }
 
  private:
     ThreadPool pool_;
+    HugeMemory memory_;
     ggml_tensor* w_;
-    std::optional<PackedMatrix> packed_;
+    PackedMatrix packed_;
 };
 
 /// Checks products [count][m] against sums in double precision, to `relative` of the sum of the terms' magnitudes.

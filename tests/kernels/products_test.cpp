@@ -68,8 +68,8 @@ std::vector<Shape> shapes() {
     for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
         all.insert(all.end(), {{type, 256, 1}, {type, 512, 192}, {type, 1536, 33}});
     }
-    for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16}) {  // rows of any length, and of several pieces
-        all.insert(all.end(), {{type, 1, 1}, {type, 13, 19}, {type, 576, 200}, {type, 2095, 33}});
+    for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16}) {  // the last of several pieces
+        all.insert(all.end(), {{type, 32, 1}, {type, 96, 19}, {type, 576, 200}, {type, 2080, 33}});
     }
     return all;
 }

@@ -238,13 +238,24 @@ TEST(KQuants, TreesAreBitwiseChains) {
 
 TEST(Experts, PackedTreesAreBitwiseChains) {
     if (!available(Kernels::packed)) GTEST_SKIP() << "no packed kernels here";
-    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0}) {
+    for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
         const std::string name = ggml_type_name(type);
         TargetRig rig(GgufEdit(model_path("tiny-qwen3moe")).convert(type).write("experts-" + name + ".gguf"),
                       {.kernels = Kernels::packed});
         rig.prefill(random_tokens(30, 320, 45));
         const Rows rows = at(random_tree(30, 320, 5, 46), 30);
         expect_same_bits(rig.pass(rows), rig.one_by_one(rows), name);
+    }
+}
+
+TEST(PackedKernels, GiveTheSameBitsWithEveryInstructionSet) {
+    if (!available(Kernels::packed_avx512)) GTEST_SKIP() << "no AVX-512 here";
+    for (const char* name : {"tiny-llama3-q4_1", "tiny-llama3-bf16", "tiny-qwen3moe"}) {
+        const std::string path = model_path(name);
+        TargetRig narrow(path, {.kernels = Kernels::packed_avx2}), wide(path, {.kernels = Kernels::packed_avx512});
+        for (TargetRig* rig : {&narrow, &wide}) rig->prefill(random_tokens(70, 320, 47));
+        const Rows rows = at(random_tree(21, 320, 5, 48), 70);
+        expect_same_bits(narrow.pass(rows), wide.pass(rows), path);
     }
 }
 

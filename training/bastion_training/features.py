@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from .errors import UserError
 from .progress import Progress
 from .store import TEACHER, FeatureStore, read_answers
 from .target import Target
@@ -25,6 +26,9 @@ def run(target_path: Path, answers: Path, out: Path, device: str, taps: list[int
     """Appends every answer of `answers` that `out` lacks; sequences are cut at `max_tokens`."""
     target = Target(target_path, device, torch.float32 if device == "cpu" else torch.bfloat16)
     taps = taps or target.default_taps()
+    layers = target.config.num_hidden_layers
+    if sorted(set(taps)) != taps or taps[0] < 0 or taps[-1] >= layers:
+        raise UserError(f"--taps: expected increasing layers of 0 to {layers - 1}")
     store = FeatureStore(out, taps, target.config.hidden_size, target_path.name)
     done = {s.id for s in store.sequences}
     todo = [a for a in read_answers(answers) if a.id not in done]

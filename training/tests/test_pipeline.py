@@ -191,7 +191,7 @@ class Pipeline(unittest.TestCase):
         drafter = load_drafter(self.folder / "drafter.gguf").eval()
         target = Target(TARGET)
         sequence = answer.prompt + answer.tokens
-        taps, _, _ = target.features(sequence, drafter.config.taps, 0, 1)
+        taps, _, _ = target.features([sequence], drafter.config.taps, [0], 1)[0]
         cycles = [json.loads(line) for line in trace.read_text().splitlines()]
         self.assertEqual([t for c in cycles for t in c["emitted"]], answer.tokens[1:30])
         drafted = 0

@@ -1,6 +1,5 @@
 // 16-bit weights lose nothing on their way, and activations are not rounded to the weights' type.
-#include "kernels/half.h"
-
+#include "kernels/packed.h"
 #include "products.h"
 
 namespace bastion::kernels {
@@ -24,6 +23,11 @@ TEST_P(Half, HoldsEveryFiniteWeight) {
         if (!std::isfinite(values[i])) bits[i] = 0, values[i] = 0.0f;
     }
     Product product(matrix);
+    std::vector<float> row(k);
+    for (std::int64_t r = 0; r < m; ++r) {
+        product.packed().read_row(r, row.data());
+        ASSERT_EQ(std::memcmp(row.data(), values.data() + r * k, k * sizeof(float)), 0) << "row " << r;
+    }
     for (const std::int64_t column : {0, 9, 31, 63}) {
         std::vector<float> x(k, 0.0f);
         x[column] = 1.0f;
@@ -33,12 +37,17 @@ TEST_P(Half, HoldsEveryFiniteWeight) {
 }
 
 TEST_P(Half, TakesActivationsUnrounded) {
-    const Matrix matrix = Matrix::quantised({GetParam(), 40, 3}, 21);
+    const Matrix matrix = Matrix::quantised({GetParam(), 64, 3}, 21);
     Product product(matrix);
     // Beyond the range of f16 and finer than either type.
-    std::vector<float> x = normal_numbers(40, 1e6f, 22);
+    std::vector<float> x = normal_numbers(64, 1e6f, 22);
     x[7] = 1.0f + 0x1p-20f;
     expect_products(matrix, product, x, product(x), 1e-6, "wide activations");
+}
+
+TEST_P(Half, IsPackedWhereRowsAreWholeUnits) {
+    EXPECT_TRUE(PackedMatrix::supports(GetParam(), 64));
+    EXPECT_FALSE(PackedMatrix::supports(GetParam(), 48));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Half, testing::Values(GGML_TYPE_F16, GGML_TYPE_BF16),
