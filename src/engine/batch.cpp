@@ -47,7 +47,7 @@ Status Batch::join(Request request) {
 
 Status Batch::step() {
     const std::vector<Session*> sessions = active();
-    const Status stepped = engine_.step(sessions);
+    Status stepped = engine_.step(sessions);
     Status reported;
     for (Seat& seat : seats_) {
         if (!seat.taken) continue;

@@ -104,7 +104,7 @@ class EngineImpl final : public Engine {
             if (state->phase == Phase::decoding) decoding.push_back(state);
         }
         for (SessionState* s : reading) {
-            if (const Status measured = ensure_profile(*s); !measured.ok()) {
+            if (Status measured = ensure_profile(*s); !measured.ok()) {
                 s->interrupt();
                 return measured;
             }
