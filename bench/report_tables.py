@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import report_claims
 import report_data as data
+
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """Empty without rows. The first column is text, the others are numbers."""
@@ -113,8 +115,13 @@ def contexts(results: data.Results) -> str:
     return text + table(["method"] + labels, rows)
 
 
-#: The sections in their order: each has a figure of the same name.
+def claims(results: data.Results) -> str:
+    return table(["what", "paper", "here"], [list(row) for row in report_claims.rows(results)])
+
+
+#: The sections in their order: each but the first has a figure of the same name.
 SECTIONS = {
+    "claims": ("The paper's claims", claims),
     "speedup": ("Speed and tokens a cycle by set", speedup),
     "sweep": ("Fixed budgets, the best of them, and adaptive ones", sweep),
     "latency": ("Verification: measured, roofline, calibrated", latency),

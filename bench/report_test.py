@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import report  # noqa: E402
+import report_claims  # noqa: E402
 import report_data as data  # noqa: E402
 import report_tables as tables  # noqa: E402
 
@@ -59,8 +60,23 @@ def example() -> data.Results:
                          {"from": 1024, "to": 4096, "prompts": 1, "methods": sets[1]["methods"]}],
             "machine": {"target": "T", "drafter": "D", "cpu": "C", "device": "cpu", "threads": 2, "kernels": "packed",
                         "ctx": 4096, "block_size": 4},
-            "profile": {"grid": grid, "fit": {"a": 1.9, "b": 0.0, "rmse_before_ms": 3.0, "rmse_after_ms": 0.2}},
+            "profile": {"grid": grid, "fit": {"a": 1.9, "b": 0.0, "rmse_before_ms": 3.0, "rmse_after_ms": 0.2},
+                        "seconds": 1.5},
             "per_prompt": []}
+
+
+class Claims(unittest.TestCase):
+    def test_every_claim_that_the_run_can_answer_has_a_row(self) -> None:
+        found = {what: here for what, _, here in report_claims.rows(example())}
+        self.assertEqual(found["speed over llama.cpp's plain decoding"], f"{(1.9 * 1.25 / 0.8 / 0.9)**0.5:.2f}")
+        self.assertEqual(found["adaptive over the best fixed budget in hindsight"], "0.970 (sets: 1.000 to 1.000)")
+        self.assertEqual(found["the slowest set (poems) over plain decoding"], "1.25")
+        self.assertEqual(found["calibration lowers the roofline's error by"], "93 % (linear: 93 %)")
+        self.assertEqual(found["building and control, of a cycle"], "1.9 %")
+        self.assertNotIn("tree over chain", found)
+
+    def test_without_the_automatic_tree_there_are_none(self) -> None:
+        self.assertEqual(report_claims.rows(example(), "tree@ema"), [])
 
 
 class Data(unittest.TestCase):

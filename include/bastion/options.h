@@ -48,7 +48,7 @@ struct SamplingOptions {
 struct GenerateOptions {
     Method method = Method::tree;
     int budget = 0;  ///< nodes a tree, root included; 0: decided in every cycle by the controller
-    ControllerKind controller = ControllerKind::fixed_fit;
+    ControllerKind controller = ControllerKind::curve;
     int beam_width = 4;   ///< method beam: hypotheses kept a depth
     int beam_depth = 15;  ///< method beam: depths; cut to block size - 1
     int topk = 8;         ///< K, lattice entries a position

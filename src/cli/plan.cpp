@@ -21,7 +21,7 @@ struct PlanFlags {
     PlanInputs inputs;
     AcceptanceModel acceptance;
     std::string trace, profile;
-    ControllerKind controller = ControllerKind::fixed_fit;
+    ControllerKind controller = ControllerKind::curve;
     std::vector<int> contexts, concurrency{1};
     int max_nodes = 0;
     bool check = false, json = false;
