@@ -30,7 +30,7 @@ template <RopePairs P>
 void rotate_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor *x = dst->src[0], *table = dst->src[1];
     const std::int64_t pairs = x->ne[0] / 2;
-    pool_of(userdata).run(x->ne[2], 1, [&](std::int64_t begin, std::int64_t end) {
+    pool_of(userdata).run(x->ne[2], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             const float* cosine = float_row(table, row);
             for (std::int64_t head = 0; head < x->ne[1]; ++head) {

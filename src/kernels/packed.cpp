@@ -13,7 +13,7 @@ namespace {
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
-    static_cast<ThreadPool*>(userdata)->run(x->ne[1], 4, [&](std::int64_t begin, std::int64_t end) {
+    static_cast<ThreadPool*>(userdata)->run(x->ne[1], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
             const auto* row = reinterpret_cast<const float*>(static_cast<const char*>(x->data) + r * x->nb[1]);
             quantize_activations(row, x->ne[0], static_cast<char*>(dst->data) + r * dst->nb[1]);

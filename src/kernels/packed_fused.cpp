@@ -27,7 +27,7 @@ void norm_quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto* weight = static_cast<const float*>(dst->src[1]->data);
     const float eps = parameter(dst);
     const std::int64_t k = x->ne[0];
-    static_cast<ThreadPool*>(userdata)->run(x->ne[1], 2, [&](std::int64_t begin, std::int64_t end) {
+    static_cast<ThreadPool*>(userdata)->run(x->ne[1], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
         std::vector<float> normed(k);
         for (std::int64_t r = begin; r < end; ++r) {
             const float* row = float_row(x, r);

@@ -11,6 +11,9 @@
 
 namespace bastion::kernels {
 
+/// Rows of light work (a norm, a rotation) that one thread takes: fewer take less time than waking another thread.
+inline constexpr std::int64_t kRowsAtOnce = 8;
+
 /// A fixed set of threads, the caller's included. One `run` at a time; not reentrant.
 class ThreadPool {
  public:
