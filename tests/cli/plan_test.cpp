@@ -156,12 +156,12 @@ TEST(PlanTest, ATraceOfGenerateIsUnderstood) {
     ASSERT_EQ(testing::run({.args = with({"calibrate", "--json", "--out", profile}, pair)}).code, 0);
     const Json checked = plan_json({"--check", "--trace", trace, "--profile", profile});
     EXPECT_EQ(checked["tokens"], 39) << "the first one came from the prefill";
-    EXPECT_EQ(checked["controller"], "static");
+    EXPECT_EQ(checked["controller"], "curve");
     EXPECT_NEAR(checked["error"].get<double>(),
                 checked["predicted"]["speedup"].get<double>() / checked["recorded"]["speedup"].get<double>() - 1, 1e-3);
     EXPECT_EQ(checked["within_10_percent"], std::abs(checked["error"].get<double>()) <= 0.1);
-    const Outcome table = plan({"--check", "--trace", trace, "--profile", profile, "--controller", "curve"});
-    EXPECT_NE(table.out.find("controller curve"), std::string::npos) << table.out << table.err;
+    const Outcome table = plan({"--check", "--trace", trace, "--profile", profile, "--controller", "static"});
+    EXPECT_NE(table.out.find("controller static"), std::string::npos) << table.out << table.err;
 }
 
 TEST(PlanTest, RefusesUnknownNamesWithTheKnownOnes) {
