@@ -82,7 +82,9 @@ class Target:
     Weights are dequantised from the GGUF file, so that the features are those of the file BASTION runs.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, path: Path, device: str = "cpu", dtype: torch.dtype = torch.float32,
+                 half_products: bool | None = None) -> None:
+        """`half_products`: on a CPU, bfloat16 products with float32 results; default: where it has them in hardware."""
         reader = open_gguf(path)
         self.config, model_class = self._read_config(path, reader)
         state, factors = {}, None
@@ -109,7 +111,7 @@ class Target:
         if factors is not None:
             rotary.inv_freq = rotary.inv_freq / factors
         self.model = model.to(device).eval().requires_grad_(False)
-        if self.device.type == "cpu" and fast_bfloat16():
+        if self.device.type == "cpu" and (fast_bfloat16() if half_products is None else half_products):
             for module in self.model.model.layers.modules():
                 if isinstance(module, torch.nn.Linear):
                     module.register_buffer("rounded", module.weight.bfloat16(), persistent=False)
