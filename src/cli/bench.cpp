@@ -19,9 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Tokens of the untimed run before the measurement, which touches weights and caches once for every method.
-constexpr int kWarmUpTokens = 8;
-
 struct BenchFlags {
     EngineOptions engine;
     GenerateOptions generate;

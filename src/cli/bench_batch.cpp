@@ -21,8 +21,6 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 using Prompts = std::vector<std::vector<Token>>;
 
-constexpr int kWarmUpTokens = 8;
-
 double prepare_ms(const Stats& stats) { return stats.draft_ms + stats.build_ms + stats.commit_ms; }
 
 long emitted(const std::vector<Session*>& sessions) {
@@ -50,11 +48,6 @@ Status timed_step(Batch& batch, int seats, BatchRun& run) {
         times->verify_ms += after.verify_ms - before.verify_ms;
     }
     return {};
-}
-
-std::size_t plain_index(const std::vector<BenchMethod>& methods) {
-    const auto plain = std::find_if(methods.begin(), methods.end(), [](const auto& m) { return m.name == "ar"; });
-    return static_cast<std::size_t>(plain - methods.begin());
 }
 
 void add(BatchRun& run, const Stats& stats) {

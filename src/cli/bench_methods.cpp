@@ -85,4 +85,9 @@ std::vector<std::size_t> method_order(std::size_t methods, std::size_t prompt_in
     return order;
 }
 
+std::size_t plain_index(const std::vector<BenchMethod>& methods) {
+    const auto plain = std::find_if(methods.begin(), methods.end(), [](const auto& m) { return m.name == "ar"; });
+    return static_cast<std::size_t>(plain - methods.begin());
+}
+
 }  // namespace bastion::cli

@@ -31,4 +31,7 @@ Result<std::vector<BenchMethod>> parse_methods(const std::string& list);
 /// The order of methods for one prompt: rotated from prompt to prompt, so that none always runs first.
 std::vector<std::size_t> method_order(std::size_t methods, std::size_t prompt_index);
 
+/// Index of the method "ar"; the number of methods if there is none.
+std::size_t plain_index(const std::vector<BenchMethod>& methods);
+
 }  // namespace bastion::cli

@@ -40,10 +40,7 @@ void BenchEntry::add(BenchRun run, bool first) {
     if (run.decode_s < best.decode_s) best = std::move(run);
 }
 
-std::size_t BenchResults::plain() const {
-    const auto it = std::find_if(methods.begin(), methods.end(), [](const BenchMethod& m) { return m.name == "ar"; });
-    return static_cast<std::size_t>(it - methods.begin());
-}
+std::size_t BenchResults::plain() const { return plain_index(methods); }
 
 void BenchResults::compare() {
     for (BenchEntry& entry : entries) {

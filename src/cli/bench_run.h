@@ -13,6 +13,9 @@
 
 namespace bastion::cli {
 
+/// Tokens of the untimed run before the measurement, which touches weights and caches once for every method.
+inline constexpr int kWarmUpTokens = 8;
+
 /// What the stages of all cycles took together.
 struct StageTimes {
     double draft_ms = 0, build_ms = 0, verify_ms = 0, commit_ms = 0;

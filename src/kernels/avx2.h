@@ -7,10 +7,19 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
+
 #define BASTION_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define BASTION_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
 
 namespace bastion::kernels {
+
+/// Asks for every cache line of [begin, begin + bytes); past the end of memory that has no effect.
+__attribute__((always_inline)) inline void prefetch(const void* begin, std::size_t bytes) {
+    for (std::size_t line = 0; line < bytes; line += 64) {
+        _mm_prefetch(static_cast<const char*>(begin) + line, _MM_HINT_T0);
+    }
+}
 
 enum class Half { f16, bf16 };
 

@@ -33,7 +33,7 @@ void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
 void rows_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto& w = *static_cast<const PackedMatrix*>(userdata);
     const auto* numbers = static_cast<const std::int32_t*>(dst->src[0]->data);
-    w.pool().run(dst->ne[1], 4, [&](std::int64_t begin, std::int64_t end) {
+    w.pool().run(dst->ne[1], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)
             w.read_row(numbers[i], static_cast<float*>(dst->data) + i * dst->ne[0]);
     });

@@ -13,12 +13,6 @@ namespace {
 // instruction has no effect.
 constexpr std::size_t kPrefetchAhead = 4096;
 
-BASTION_AVX2_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) {
-    for (std::size_t line = 0; line < bytes; line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(begin) + kPrefetchAhead + line, _MM_HINT_T0);
-    }
-}
-
 BASTION_AVX2_INLINE __m256 halves(const std::uint8_t* p) { return load8<Half::f16>(p); }
 
 /// Eight unsigned bytes as f32.
@@ -143,9 +137,9 @@ BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char*
     }
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
-        if constexpr (two_level(F)) prefetch(data + kUnits, shared_bytes(F));
+        if constexpr (two_level(F)) prefetch(data + kPrefetchAhead + kUnits, shared_bytes(F));
         for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
-            prefetch(data + at, unit_bytes(F));
+            prefetch(data + kPrefetchAhead + at, unit_bytes(F));
             add_unit<F, C>(data + at, data + kUnits, x, totals);
             x.next();
         }
@@ -155,8 +149,6 @@ BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char*
         _mm256_storeu_ps(out + c * kTileRows + 8, totals[c][1]);
     }
 }
-
-using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
 
 template <Form F>
 constexpr TileKernel kByColumns[kMaxColumns] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>};

@@ -11,12 +11,6 @@ namespace {
 // As in packed_avx2.cpp; farther, because a unit takes less time.
 constexpr std::size_t kPrefetchAhead = 8192;
 
-BASTION_AVX512_INLINE void prefetch(const std::uint8_t* begin, std::size_t bytes) {
-    for (std::size_t line = 0; line < bytes; line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(begin) + kPrefetchAhead + line, _MM_HINT_T0);
-    }
-}
-
 BASTION_AVX512_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
 
 BASTION_AVX512_INLINE __m512 halves16(const std::uint8_t* p) {
@@ -197,18 +191,16 @@ BASTION_AVX512 void tile(const std::uint8_t* data, std::int64_t units, const cha
     Rows x{activations, activations + units * kUnitColumns, stride, static_cast<std::size_t>(units)};
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
-        if constexpr (two_level(F)) prefetch(data + kUnits, shared_bytes(F));
+        if constexpr (two_level(F)) prefetch(data + kPrefetchAhead + kUnits, shared_bytes(F));
 #pragma GCC unroll 1
         for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
-            prefetch(data + at, unit_bytes(F));
+            prefetch(data + kPrefetchAhead + at, unit_bytes(F));
             add_unit<F, C>(data + at, data + kUnits, x, totals);
             x.next();
         }
     }
     for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kTileRows, totals[c]);
 }
-
-using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
 
 template <Form F>
 constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>,

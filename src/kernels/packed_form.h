@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace bastion::kernels {
 
@@ -65,6 +66,11 @@ constexpr std::size_t unit_bytes(Form f) {
 
 /// Bytes of the f16 after a two-level block's units.
 constexpr std::size_t shared_bytes(Form f) { return two_level(f) ? (has_minima(f) ? 2 * kHalfs : kHalfs) : 0; }
+
+/// An inner loop for one form and number of activation rows: products of a tile of so many units with activation rows
+/// that lie so many bytes apart, to [rows][kTileRows].
+using TileKernel = void (*)(const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
+                            float* out);
 
 constexpr std::size_t block_bytes(Form f) { return units_per_block(f) * unit_bytes(f) + shared_bytes(f); }
 

@@ -35,9 +35,7 @@ BASTION_AVX2_INLINE void add_units(const std::uint8_t* tile, int row, std::int64
     const std::uint8_t* weights = tile + begin * kUnit + half_index(row, 0) * 2;
     const char* x = activations + begin * kUnitColumns * sizeof(float);
     for (std::int64_t u = begin; u < end; ++u, weights += kUnit, x += kUnitColumns * sizeof(float)) {
-        for (int line = 0; line < R; ++line) {
-            _mm_prefetch(reinterpret_cast<const char*>(weights) + next + line * 64, _MM_HINT_T0);
-        }
+        prefetch(weights + next, R * 64);
         for (int g = 0; g < 4; ++g) {
             __m256 rows[C];
             for (int c = 0; c < C; ++c) {
@@ -74,8 +72,6 @@ BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char*
         for (int row = 0; row < kTileRows; ++row) out[c * kTileRows + row] = total(sums[row][c]);
     }
 }
-
-using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
 
 template <Half H>
 constexpr TileKernel kByColumns[kMaxColumns] = {tile<H, 1>, tile<H, 2>, tile<H, 3>, tile<H, 4>};

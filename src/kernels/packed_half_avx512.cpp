@@ -51,9 +51,7 @@ BASTION_AVX512_INLINE void add_units(const std::uint8_t* tile, int quad, std::in
     const char* x = activations + begin * kUnitColumns * sizeof(float);
 #pragma GCC unroll 1
     for (std::int64_t u = begin; u < end; ++u, weights += kUnit, x += kUnitColumns * sizeof(float)) {
-        for (std::size_t line = 0; line < Q * kQuadBytes; line += 64) {
-            _mm_prefetch(reinterpret_cast<const char*>(weights) + next + line, _MM_HINT_T0);
-        }
+        prefetch(weights + next, Q * kQuadBytes);
         add_group<H, Q, C>(weights, 0, x, stride, sums);
         add_group<H, Q, C>(weights, 1, x, stride, sums);
         add_group<H, Q, C>(weights, 2, x, stride, sums);
@@ -90,8 +88,6 @@ BASTION_AVX512 void tile(const std::uint8_t* data, std::int64_t units, const cha
         }
     }
 }
-
-using TileKernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, float*);
 
 template <Half H>
 constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<H, 1>, tile<H, 2>, tile<H, 3>, tile<H, 4>,

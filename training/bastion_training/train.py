@@ -118,14 +118,13 @@ def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, to
     """The loss, and the share of blocks whose first 1, 2, .. top-1 tokens are all right [block - 1]."""
     device = batch["taps"].device.type
     half = device == "cpu" and fast_bfloat16()
-    with torch.autocast(device, torch.bfloat16, enabled=half):
-        rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)
     labels = batch["labels"]
     valid = labels >= 0
-    weights = (recipe.decay ** torch.arange(block - 1, device=rows.device)).expand_as(labels)[valid]
     with torch.autocast(device, torch.bfloat16, enabled=half):
+        rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)
         logits = drafter.logits(rows[valid])  # [R, draft vocabulary]
     logits = logits.float()
+    weights = (recipe.decay ** torch.arange(block - 1, device=rows.device)).expand_as(labels)[valid]
     wanted = to_draft[labels[valid]]  # row of the head, -1 where the draft vocabulary lacks the token
     teacher = to_draft[batch["teacher_ids"][valid]]  # [R, 16]
     p = batch["teacher_logprobs"][valid].exp()
