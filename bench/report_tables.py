@@ -135,10 +135,11 @@ SECTIONS = {
 
 def heading(name: str, results: data.Results) -> str:
     options, machine = results["options"], results["machine"]
+    alone = ", trees from the drafter alone" if options.get("no-lookup") else ""
     return f"## {name}\n\n{machine['target']} with {machine['drafter'] or 'no drafter'} on {machine['cpu']} " \
         f"({machine['device']}, {machine['threads']} threads, {machine['kernels']} kernels, context " \
         f"{machine['ctx']}), temperature {options['temperature']:g}, at most {options['max-tokens']} tokens an " \
-        f"answer, best of {options['repeat']}.\n"
+        f"answer, best of {options['repeat']}{alone}.\n"
 
 
 def markdown(all_results: dict[str, data.Results], figures: dict[str, dict[str, str]]) -> str:

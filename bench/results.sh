@@ -20,7 +20,12 @@ measure() {
     mkdir -p "$OUT"
     "$BASTION" calibrate
     "$BASTION" bench "${sets[@]}" --limit "$limit" --max-tokens 128 --repeat 3 --out "$OUT/greedy.json" \
-        --methods ar,llama.cpp,chain,tree@curve,tree@static,tree@ema,tree@ema+static,tree:2,tree:4,tree:6,tree:8,tree:12,tree:16,beam:2x7,tree:15
+        --methods ar,llama.cpp,chain,tree@curve,tree@static,tree@ema,tree@ema+static,tree:2,tree:4,tree:6,tree:8,tree:12,tree:16
+    # The paper's own trees: from the drafter alone.
+    "$BASTION" bench "${sets[@]}" --limit "$limit" --max-tokens 128 --repeat 3 --no-lookup --out "$OUT/drafter.json" \
+        --methods ar,chain,tree@curve,tree@static,tree:2,tree:4,tree:8,tree:16,beam:2x7,tree:15
+    "$BASTION" bench "${sets[@]}" --limit "$limit" --max-tokens 128 --repeat 3 --raw-confidence --out "$OUT/raw.json" \
+        --methods ar,tree@curve,tree@static
     "$BASTION" bench "${sets[@]}" --limit "$((limit / 2))" --max-tokens 128 --repeat 2 --temperature 1 \
         --out "$OUT/sampled.json" --methods ar,chain,tree@curve,tree:4,tree:8
     "$BASTION" bench --prompts "$folder/gsm8k.jsonl" --limit 32 --max-tokens 64 --repeat 2 --concurrency 1,4,16,32 \
@@ -30,7 +35,7 @@ measure() {
 draw() {
     test -x build/report-venv/bin/python || python3 -m venv build/report-venv
     build/report-venv/bin/pip install --quiet -r bench/requirements.txt
-    build/report-venv/bin/python bench/report.py "$OUT/greedy.json" "$OUT/sampled.json" --out docs/results >/dev/null
+    build/report-venv/bin/python bench/report.py "$OUT/greedy.json" "$OUT/drafter.json" "$OUT/sampled.json" --out docs/results >/dev/null
 }
 
 case "${1:-}" in

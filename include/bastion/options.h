@@ -49,9 +49,12 @@ struct GenerateOptions {
     Method method = Method::tree;
     int budget = 0;  ///< nodes a tree, root included; 0: decided in every cycle by the controller
     ControllerKind controller = ControllerKind::curve;
-    int beam_width = 4;   ///< method beam: hypotheses kept a depth
-    int beam_depth = 15;  ///< method beam: depths; cut to block size - 1
-    int topk = 8;         ///< K, lattice entries a position
+    int beam_width = 4;      ///< method beam: hypotheses kept a depth
+    int beam_depth = 15;     ///< method beam: depths; cut to block size - 1
+    int topk = 8;            ///< K, lattice entries a position
+    bool no_lookup = false;  ///< method tree: from the drafter alone, not also from earlier occurrences in the text
+    bool raw_confidence =
+        false;  ///< budget auto: the drafter's probabilities as they are, without what was learned of it
     int max_tokens = 512;
     bool ignore_eos = false;        ///< go on past end-of-generation tokens
     std::vector<std::string> stop;  ///< texts that end the answer; not part of it
@@ -89,6 +92,8 @@ void visit(GenerateOptions& o, Visitor&& visit) {
     visit("method", o.method, "M", "ar, chain, tree or beam");
     visit("controller", o.controller, "C", "static, ema, ema+static or curve");
     visit("topk", o.topk, "K", "lattice entries a position");
+    visit("no-lookup", o.no_lookup, "", "trees from the drafter alone, not also from repetitions in the text");
+    visit("raw-confidence", o.raw_confidence, "", "--budget auto believes the drafter as it is, without correction");
     visit("max-tokens", o.max_tokens, "N", "length limit of the answer");
     visit("ignore-eos", o.ignore_eos, "", "go on past the end-of-text token");
     visit("stop", o.stop, "TEXT", "end the answer before this text (repeatable)");

@@ -21,12 +21,15 @@ struct Lattice {
     float logprob(int row, int rank) const { return logprobs[static_cast<std::size_t>(row) * width + rank]; }
 };
 
+/// The rank of a node that continues a copy of earlier text (tree/lookup.h).
+inline constexpr std::int32_t kCopied = -1;
+
 /// One node of a draft tree. The root is the anchor: depth 0, parent -1, logprob 0.
 struct Node {
     Token token = -1;
     std::int32_t parent = -1;  ///< index into Tree::nodes, always smaller than the node's own index
     std::int32_t depth = 0;
-    std::int32_t rank = 0;  ///< which entry of its lattice row
+    std::int32_t rank = 0;    ///< which entry of its lattice row, or kCopied
     double logprob = 0.0;   ///< log rho: sum of log q along the path from the root
 };
 

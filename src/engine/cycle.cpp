@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "engine/tree_policy.h"
 #include "tree/accept.h"
@@ -28,6 +29,8 @@ class Stopwatch {
     using Clock = std::chrono::steady_clock;
     Clock::time_point last_ = Clock::now();
 };
+
+constexpr int kLongestCopy = 32;  // tokens; longer paths are never worth their rows
 
 bool adaptive(const GenerateOptions& o) { return o.method == Method::tree && o.budget == 0; }
 
@@ -107,18 +110,19 @@ CycleRunner::Entry CycleRunner::plan(SessionState& s) {
     e.session = &s;
     e.position = s.computed;
     const GenerateOptions& o = s.options;
-    if (!models_.draft || o.method == Method::ar) {
-        e.off_reason = o.method == Method::ar ? "method ar" : "no drafter";
-        return e;
-    }
     // Nothing below the last token that may still be emitted can be accepted.
-    e.max_depth = std::min(models_.draft->config.block_size - 1, s.room() - 1);
-    if (e.max_depth <= 0) {
+    e.max_depth = s.room() - 1;
+    if (o.method == Method::ar) {
+        e.off_reason = "method ar";
+    } else if (e.max_depth <= 0) {
         e.off_reason = "last token";
     } else if (o.method == Method::tree && o.budget == 1) {
         e.off_reason = "budget 1";
     } else {
-        e.drafted = true;
+        if (o.method == Method::tree && !o.no_lookup)
+            e.copied = look_up(s.tokens(), std::min(e.max_depth, kLongestCopy));
+        e.drafted = models_.draft != nullptr;
+        if (!e.drafted) e.off_reason = "no drafter";
     }
     return e;
 }
@@ -174,7 +178,7 @@ Status CycleRunner::draft(std::span<Entry> entries) {
 void CycleRunner::build(std::span<Entry> entries) {
     std::set<ControllerKind> kinds;
     for (Entry& e : entries) {
-        if (e.drafted && adaptive(e.session->options)) {
+        if (e.grows() && adaptive(e.session->options)) {
             kinds.insert(e.session->options.controller);
         } else {
             build_fixed(e);
@@ -184,17 +188,21 @@ void CycleRunner::build(std::span<Entry> entries) {
     for (Entry& e : entries) lay_out(e);
 }
 
+CopiedPath CycleRunner::copied_path(const Continuation& copied) const {
+    return {copied.tokens, copy_weights_.along(copied.matched, static_cast<int>(copied.tokens.size()))};
+}
+
 void CycleRunner::build_fixed(Entry& e) {
     const GenerateOptions& o = e.session->options;
     const Token root = e.session->tokens().back();
-    if (!e.drafted) {
+    if (!e.grows()) {
         e.tree = build_chain(Lattice{}, root);
     } else if (o.method == Method::chain) {
         e.tree = build_chain(e.lattice, root, e.max_depth);
     } else if (o.method == Method::beam) {
         e.tree = build_beam(e.lattice, root, o.beam_width, std::min(o.beam_depth, e.max_depth));
     } else {
-        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth);
+        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth, copied_path(e.copied));
     }
 }
 
@@ -212,7 +220,9 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
         if (e.tree.nodes.empty() && e.session->options.controller == kind) {
             growing.push_back(&e);
             parts.push_back({e.position, 1});
-            logprobs.push_back(confidence_.corrected(e.lattice));
+            const std::vector<float>& raw = e.lattice.logprobs;
+            logprobs.push_back(e.session->options.raw_confidence ? std::vector<double>(raw.begin(), raw.end())
+                                                                 : confidence_.corrected(e.lattice));
         } else {
             others.push_back({e.position, std::max(1, e.tree.size())});
         }
@@ -223,7 +233,7 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
     std::vector<TreeBuilder> builders;
     for (std::size_t i = 0; i < growing.size(); ++i) {
         const Entry& e = *growing[i];
-        builders.emplace_back(e.lattice, logprobs[i], e.session->tokens().back(), e.max_depth);
+        builders.emplace_back(e.lattice, logprobs[i], e.session->tokens().back(), e.max_depth, copied_path(e.copied));
     }
     const std::vector<int> nodes = grow_together(builders, search, models_.auto_nodes);
     for (std::size_t i = 0; i < growing.size(); ++i) {
@@ -278,6 +288,22 @@ Status CycleRunner::commit(Entry& e) {
     return {};
 }
 
+/// What a cycle says about copies: at every visited node of the copied path the target drew the copied token or not.
+void CycleRunner::learn_copies(const Entry& e) {
+    const std::vector<Token>& copy = e.copied.tokens;
+    for (std::size_t i = 0; i < std::min(copy.size(), e.verdict.emitted.size()); ++i) {
+        const int depth = static_cast<int>(i) + 1;
+        double q = 0;
+        for (int rank = 0; depth <= e.lattice.depth && rank < e.lattice.width; ++rank) {
+            if (e.lattice.token(depth - 1, rank) != copy[i]) continue;
+            q = std::exp(confidence_.corrected(depth, e.lattice.logprob(depth - 1, rank)));
+        }
+        const bool hit = e.verdict.emitted[i] == copy[i];
+        copy_weights_.observe(e.copied.matched + static_cast<int>(i), q, hit);
+        if (!hit) return;
+    }
+}
+
 /// What a drafted cycle says about the drafter and about drafting. The target drew a token at every visited node; each
 /// says something about the lattice row below that node.
 void CycleRunner::learn(const Entry& e, bool alone) {
@@ -325,6 +351,7 @@ Status CycleRunner::run(std::span<Entry> entries) {
     verify_ms_ = watch.lap_ms();
     for (Entry& e : entries) BASTION_CHECK(commit(e));
     for (const Entry& e : entries) {
+        learn_copies(e);
         if (e.drafted) learn(e, entries.size() == 1);
     }
     commit_ms_ = watch.lap_ms();
@@ -335,6 +362,8 @@ Status CycleRunner::run(std::span<Entry> entries) {
 void CycleRunner::observe_cycle(std::span<const Entry> entries, const PassLoad& load) {
     const auto drafted = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.drafted; });
     const int drafting = static_cast<int>(drafted);
+    // A cycle of copies alone is neither plain nor drafted.
+    if (drafted == 0 && load.rows > static_cast<double>(entries.size())) return;
     const LatencyModel& model = latency(ControllerKind::curve);
     const double drafted_ms = model.draft_ms(drafting) + model.verify_ms(load) + model.aux_ms(drafting);
     batch_drafting_.observe_cycle(static_cast<int>(entries.size()), model.verify_ms(plain_load(entries)),

@@ -9,8 +9,11 @@
 
 #include "budget/batch_drafting.h"
 #include "budget/confidence.h"
+#include "budget/copying.h"
 #include "engine/models.h"
 #include "engine/session.h"
+#include "tree/build.h"
+#include "tree/lookup.h"
 
 namespace bastion {
 
@@ -37,7 +40,8 @@ class CycleRunner {
         bool drafted = false;
         std::string off_reason;  ///< if not drafted
         int max_depth = 0;
-        Lattice lattice;
+        Continuation copied;  ///< what the text itself suggests; only method tree asks
+        Lattice lattice;      ///< empty if not drafted
         Tree tree;
         std::vector<Token> tokens;
         std::vector<std::int32_t> positions, parents, feature_rows;
@@ -45,6 +49,8 @@ class CycleRunner {
         double predicted_verify_ms = 0, predicted_cycle_ms = 0, plain_ms = 0;
         Verdict verdict;
         std::vector<Token> emitted;  ///< what became part of the answer: no end-of-text token
+
+        bool grows() const { return drafted || !copied.tokens.empty(); }
     };
 
     Status prefill_chunk(SessionState& session, int rows, bool last);
@@ -52,11 +58,13 @@ class CycleRunner {
     void choose_drafting(std::span<Entry> entries);
     Status draft(std::span<Entry> entries);
     void build(std::span<Entry> entries);
+    CopiedPath copied_path(const Continuation& copied) const;
     void build_fixed(Entry& entry);
     void build_automatic(std::span<Entry> entries, ControllerKind kind);
     void lay_out(Entry& entry);
     Status verify(std::span<Entry> entries);
     Status commit(Entry& entry);
+    void learn_copies(const Entry& entry);
     void learn(const Entry& entry, bool alone);
     void observe_cycle(std::span<const Entry> entries, const PassLoad& load);
     static PassLoad plain_load(std::span<const Entry> entries);
@@ -71,6 +79,7 @@ class CycleRunner {
     std::optional<Profile> profile_;
     std::map<ControllerKind, LatencyModel> latency_;
     ConfidenceCorrection confidence_;  ///< of the drafter, learned over all sessions; only `--budget auto` uses it
+    CopyWeights copy_weights_;         ///< of repeated text, learned over all sessions
     BatchDrafting batch_drafting_;     ///< which of several automatic sessions draft; one alone has its DraftSwitch
     std::vector<float> logits_;
     double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand

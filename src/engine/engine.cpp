@@ -151,7 +151,7 @@ class EngineImpl final : public Engine {
     /// A controller that has nothing to go by gets a brief measurement, on the slot of the session that needs it.
     Status ensure_profile(SessionState& session) {
         const GenerateOptions& o = session.options;
-        const bool needed = models_->draft && o.method == Method::tree && o.budget == 0;
+        const bool needed = (models_->draft || !o.no_lookup) && o.method == Method::tree && o.budget == 0;
         if (!needed || runner_.profile()) return {};
         constexpr int kRoom = 80;  // what a measurement needs behind the session's own tokens
         if (session.computed + kRoom >= models_->ctx) {

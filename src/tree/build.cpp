@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace bastion {
 namespace {
@@ -49,12 +50,19 @@ Tree only_root(Token token) {
 
 }  // namespace
 
-TreeBuilder::TreeBuilder(const Lattice& lattice, Token root, int max_depth)
-    : TreeBuilder(lattice, std::span<const double>(), root, max_depth) {}
+TreeBuilder::TreeBuilder(const Lattice& lattice, Token root, int max_depth, CopiedPath copied)
+    : TreeBuilder(lattice, std::span<const double>(), root, max_depth, std::move(copied)) {}
 
-TreeBuilder::TreeBuilder(const Lattice& lattice, std::span<const double> logprobs, Token root, int max_depth)
-    : lattice_(&lattice), logprobs_(logprobs), max_depth_(usable_depth(lattice, max_depth)), tree_(only_root(root)) {
+TreeBuilder::TreeBuilder(const Lattice& lattice, std::span<const double> logprobs, Token root, int max_depth,
+                         CopiedPath copied)
+    : lattice_(&lattice),
+      logprobs_(logprobs),
+      rows_(usable_depth(lattice, max_depth)),
+      copied_(std::move(copied)),
+      tree_(only_root(root)) {
+    if (max_depth >= 0 && std::cmp_greater(copied_.tokens.size(), max_depth)) copied_.tokens.resize(max_depth);
     propose(0, 0);
+    propose_copy(0);
 }
 
 double TreeBuilder::entry(int row, int rank) const {
@@ -62,19 +70,45 @@ double TreeBuilder::entry(int row, int rank) const {
     return or_nothing(logprobs_[static_cast<std::size_t>(row) * lattice_->width + rank]);
 }
 
-/// Makes the first child of `parent` with rank >= `first_rank` and rho > 0 a candidate.
+/// Whether a child of `node` would continue the copied path.
+bool TreeBuilder::has_copy_below(std::int32_t node) const {
+    const Node& n = tree_.nodes[node];
+    return (node == 0 || n.rank == kCopied) && std::cmp_less(n.depth, copied_.tokens.size());
+}
+
+void TreeBuilder::push(const Node& candidate) {
+    heap_.push_back(candidate);
+    std::push_heap(heap_.begin(), heap_.end(),
+                   [this](const Node& a, const Node& b) { return before(tree_.nodes, b, a); });
+}
+
+/// Makes the first child of `parent` with rank >= `first_rank` and rho > 0 a candidate, but not the copied token.
 void TreeBuilder::propose(std::int32_t parent, int first_rank) {
     const Node& above = tree_.nodes[parent];
-    if (above.depth >= max_depth_) return;
     const int row = above.depth;
+    if (row >= rows_) return;
+    const bool copy = has_copy_below(parent);
+    const double share = copy ? std::log1p(-copied_.weights[row]) : 0.0;
     for (int rank = first_rank; rank < lattice_->width; ++rank) {
-        const double logprob = above.logprob + entry(row, rank);
-        if (logprob == kNothing) continue;
-        heap_.push_back({lattice_->token(row, rank), parent, row + 1, rank, logprob});
-        std::push_heap(heap_.begin(), heap_.end(),
-                       [this](const Node& a, const Node& b) { return before(tree_.nodes, b, a); });
+        const double logprob = above.logprob + share + entry(row, rank);
+        if (logprob == kNothing || (copy && lattice_->token(row, rank) == copied_.tokens[row])) continue;
+        push({lattice_->token(row, rank), parent, row + 1, rank, logprob});
         return;
     }
+}
+
+/// Makes the child of `parent` that continues the copied path a candidate, if there is one and its rho > 0.
+void TreeBuilder::propose_copy(std::int32_t parent) {
+    if (!has_copy_below(parent)) return;
+    const Node& above = tree_.nodes[parent];
+    const int row = above.depth;
+    const Token token = copied_.tokens[row];
+    const double weight = copied_.weights[row];
+    double p = weight;
+    for (int rank = 0; row < rows_ && rank < lattice_->width; ++rank) {
+        if (lattice_->token(row, rank) == token) p += (1 - weight) * std::exp(entry(row, rank));
+    }
+    if (p > 0) push({token, parent, row + 1, kCopied, above.logprob + std::log(std::min(p, 1.0))});
 }
 
 std::optional<double> TreeBuilder::next_logprob() const {
@@ -88,9 +122,10 @@ void TreeBuilder::grow() {
     const Node node = heap_.back();
     heap_.pop_back();
     append(tree_, node);
-    // Both successors come after `node` in the total order (rows are sorted, log q <= 0), so nothing is missed.
-    propose(node.parent, node.rank + 1);
+    // All successors come after `node` in the total order (rows are sorted, log q <= 0), so nothing is missed.
+    if (node.rank != kCopied) propose(node.parent, node.rank + 1);
     propose(tree_.size() - 1, 0);
+    propose_copy(tree_.size() - 1);
 }
 
 Tree TreeBuilder::take(int nodes) {
@@ -107,8 +142,8 @@ Tree TreeBuilder::take(int nodes) {
     return cut;
 }
 
-Tree build_best_first(const Lattice& lattice, Token root, int budget, int max_depth) {
-    TreeBuilder builder(lattice, root, max_depth);
+Tree build_best_first(const Lattice& lattice, Token root, int budget, int max_depth, CopiedPath copied) {
+    TreeBuilder builder(lattice, root, max_depth, std::move(copied));
     while (builder.tree().size() < budget && builder.next_logprob()) builder.grow();
     return builder.take(budget);
 }

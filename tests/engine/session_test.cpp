@@ -82,6 +82,7 @@ TEST(Budget, RunsOrIsRefused) {
     }
     GenerateOptions narrow = method(Method::tree, 1024, 16);
     narrow.topk = 1;  // a lattice of 7 nodes: the budget is above its size
+    narrow.no_lookup = true;
     const Answer a = answer(engine(), counting(), narrow);
     EXPECT_EQ(a.tokens, expected);
     EXPECT_LE(a.stats.mean_nodes(), 8.0);
@@ -95,10 +96,55 @@ TEST(Budget, RunsOrIsRefused) {
 TEST(Chain, EqualsASpineOnlyTree) {
     GenerateOptions spine = method(Method::tree, 8);
     spine.topk = 1;
+    spine.no_lookup = true;
     const Answer tree = answer(engine(), counting(), spine);
     const Answer chain = answer(engine(), counting(), method(Method::chain));
     EXPECT_EQ(tree.tokens, chain.tokens);
     EXPECT_EQ(tree.stats.cycles, chain.stats.cycles);
+}
+
+TEST(Lookup, WorksWithoutADrafter) {
+    EngineOptions options;
+    options.target = BASTION_DEPS_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    options.ctx = 512;
+    auto opened = Engine::open(options);
+    ASSERT_TRUE(opened.ok());
+    const auto& alone = *opened;
+    const std::vector<Token> prompt = chat_prompt(*alone, "Count from 1 to 40, separated by commas.");
+    GenerateOptions o = method(Method::ar, 0, 100);
+    o.ignore_eos = true;
+    const Answer plain = answer(*alone, prompt, o);
+    for (int budget : {0, 2, 9, 64}) {
+        o.method = Method::tree;
+        o.budget = budget;
+        o.no_lookup = false;
+        const Answer copied = answer(*alone, prompt, o);
+        EXPECT_EQ(copied.tokens, plain.tokens) << budget;
+        EXPECT_LT(copied.stats.cycles, plain.stats.cycles * 0.9) << "text that repeats itself, budget " << budget;
+        EXPECT_EQ(copied.stats.off_reason, "no drafter");
+        o.no_lookup = true;
+        const Answer off = answer(*alone, prompt, o);
+        EXPECT_EQ(off.tokens, plain.tokens);
+        EXPECT_EQ(off.stats.cycles, plain.stats.cycles);
+    }
+}
+
+TEST(Lookup, ReachesBeyondTheBlock) {
+    const std::vector<Token> loop =
+        chat_prompt(engine(), "Repeat: la la la la la la la la la la la la la la la la la la");
+    GenerateOptions o = method(Method::tree, 32, 120);
+    o.ignore_eos = true;
+    int deepest = 0;
+    const auto session = new_session(engine());
+    session->set_trace([&](const CycleTrace& cycle) {
+        for (const auto& node : cycle.nodes) {
+            if (node.accepted) deepest = std::max(deepest, node.depth);
+        }
+    });
+    const Answer tree = answer(engine(), *session, loop, o);
+    EXPECT_GT(deepest, engine().info().block_size);
+    o.method = Method::ar;
+    EXPECT_EQ(tree.tokens, answer(engine(), *session, loop, o).tokens);
 }
 
 TEST(Stop, AtEndOfTextNothingFollows) {

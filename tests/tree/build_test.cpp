@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "lattices.h"
 #include "tree/layout.h"
@@ -210,6 +212,100 @@ TEST(BestFirst, ReachesTokensBehindANaN) {
     ASSERT_EQ(tree.size(), 3);
     EXPECT_EQ(tree.nodes[1].rank, 1);
     EXPECT_EQ(tree.nodes[2].rank, 2);
+}
+
+/// Conditional probability of every child of the node that `path` leads to, beside a copied path: the definition.
+std::map<Token, double> mixture(const Lattice& lattice, const CopiedPath& copied, const std::vector<Token>& path) {
+    const std::size_t row = path.size();
+    const bool on_path = row < copied.tokens.size() && std::equal(path.begin(), path.end(), copied.tokens.begin());
+    const double weight = on_path ? copied.weights[row] : 0.0;
+    std::map<Token, double> children;
+    for (int rank = 0; std::cmp_less(row, lattice.depth) && rank < lattice.width; ++rank) {
+        children[lattice.token(static_cast<int>(row), rank)] +=
+            (1 - weight) * std::exp(static_cast<double>(lattice.logprob(static_cast<int>(row), rank)));
+    }
+    if (on_path) children[copied.tokens[row]] += weight;
+    return children;
+}
+
+/// rho of every node below the root, by its path.
+void all_mixed_nodes(const Lattice& lattice, const CopiedPath& copied, const std::vector<Token>& path, double rho,
+                     std::map<std::vector<Token>, double>& out) {
+    for (const auto& [token, p] : mixture(lattice, copied, path)) {
+        if (p <= 0) continue;
+        std::vector<Token> child = path;
+        child.push_back(token);
+        out[child] = rho * p;
+        all_mixed_nodes(lattice, copied, child, rho * p, out);
+    }
+}
+
+std::vector<Token> tokens_on(const Tree& tree, std::int32_t node) {
+    std::vector<Token> tokens;
+    for (const std::int32_t at : path_to(tree, node)) {
+        if (at != 0) tokens.push_back(tree.nodes[at].token);
+    }
+    return tokens;
+}
+
+/// Paths that leave the lattice, that follow it, and that are longer than it is deep.
+CopiedPath random_copy(std::mt19937& random, const Lattice& lattice) {
+    CopiedPath copied;
+    const int length = static_cast<int>(random() % 6);
+    for (int i = 0; i < length; ++i) {
+        const bool known = i < lattice.depth && random() % 2 == 0;
+        copied.tokens.push_back(known ? lattice.token(i, static_cast<int>(random() % lattice.width)) : 5000 + i);
+        copied.weights.push_back(std::uniform_real_distribution<double>(0, 1)(random));
+    }
+    return copied;
+}
+
+TEST(CopiedPath, GivesTheMixturesNodesBestFirst) {
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        std::mt19937 random(seed);
+        const Lattice lattice = random_lattice(random, 1 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 4));
+        const CopiedPath copied = random_copy(random, lattice);
+        std::map<std::vector<Token>, double> expected;
+        all_mixed_nodes(lattice, copied, {}, 1.0, expected);
+        const Tree tree = build_best_first(lattice, kRoot, 1000, -1, copied);
+        ASSERT_EQ(tree.nodes.size(), expected.size() + 1) << "seed " << seed;
+        EXPECT_TRUE(is_well_formed(tree));
+        for (int i = 1; i < tree.size(); ++i) {
+            const auto found = expected.find(tokens_on(tree, i));
+            ASSERT_NE(found, expected.end()) << "seed " << seed << ", node " << i;
+            EXPECT_NEAR(std::exp(tree.nodes[i].logprob), found->second, 1e-12);
+            EXPECT_LE(tree.nodes[i].logprob, tree.nodes[i - 1].logprob) << "best first: so every cut is best";
+        }
+    }
+}
+
+TEST(CopiedPath, OfNoWeightChangesNoRho) {
+    std::mt19937 random(3);
+    const Lattice lattice = random_lattice(random, 4, 3);
+    const CopiedPath copied{{lattice.token(0, 1), 77}, {0.0, 0.0}};
+    const Tree with = build_best_first(lattice, kRoot, 60, -1, copied), without = build_best_first(lattice, kRoot, 60);
+    ASSERT_EQ(with.size(), without.size());
+    EXPECT_NEAR(with.surrogate, without.surrogate, 1e-12);
+}
+
+TEST(CopiedPath, AloneIsAChain) {
+    const Tree tree = build_best_first(Lattice{}, kRoot, 10, -1, {{3, 1, 4}, {0.5, 0.5, 1.0}});
+    ASSERT_EQ(tree.size(), 4);
+    EXPECT_EQ(tokens_on(tree, 3), (std::vector<Token>{3, 1, 4}));
+    EXPECT_DOUBLE_EQ(tree.surrogate, 1 + 0.5 + 0.25 + 0.25);
+}
+
+TEST(CopiedPath, IsCutByMaxDepth) {
+    const CopiedPath copied{{3, 1, 4}, {0.5, 0.5, 0.5}};
+    EXPECT_EQ(build_best_first(Lattice{}, kRoot, 10, 2, copied).size(), 3);
+    EXPECT_EQ(build_best_first(Lattice{}, kRoot, 10, 0, copied).size(), 1);
+}
+
+TEST(CopiedPath, OfFullWeightLeavesNothingElse) {
+    const Tree tree = build_best_first(lattice_of({{-0.1f, -3}, {-0.1f, -3}}), kRoot, 10, -1, {{9}, {1.0}});
+    ASSERT_EQ(tree.size(), 4);  // the copied token, and the lattice below it
+    EXPECT_EQ(tree.nodes[1].token, 9);
+    EXPECT_EQ(tree.nodes[1].rank, kCopied);
 }
 
 TEST(TreeBuilder, AnnouncesTheNodeItGrows) {

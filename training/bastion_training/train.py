@@ -7,10 +7,10 @@ import math
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from .config import DrafterConfig
 from .drafter import Drafter, start_from_target
@@ -35,6 +35,7 @@ class Recipe:
     steps: int = 3000
     minutes: float = math.inf
     sequences: int = 16  # a step
+    together: int = 4  # of them computed at once, of similar length: what they need should stay near the caches
     anchors: int = 32  # a sequence
     masks: list[int] | tuple[int, ...] = ()  # masks a block, step by step in turn; empty: block - 1
     lr: float = 3e-3  # of matrices (Muon)
@@ -55,19 +56,26 @@ class Batches:
         if not self._sequences:
             raise UserError("no answer of two or more tokens to train on")
         self._weights = np.array([s.length - s.prompt for s in self._sequences], float)
-        span = max(8 * recipe.sequences, 1)
+        self._together = min(recipe.together, recipe.sequences)
+        self.parts = -(-recipe.sequences // self._together)  # of a step
+        span = 8 * self._together
         self._chunks = [np.arange(i, min(i + span, len(self._sequences)))
                         for i in range(0, len(self._sequences), span)]
         sums = np.array([self._weights[c].sum() for c in self._chunks])
         self._chances = sums / sums.sum()
 
-    def draw(self, step: int, block: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def draw(self, step: int, block: int, device: torch.device) -> Iterator[dict[str, torch.Tensor]]:
+        """The parts of a step, each with up to `together` sequences."""
+        for part in range(self.parts):
+            yield self._draw((self._recipe.seed, step, part), block, device)
+
+    def _draw(self, seed: tuple[int, ...], block: int, device: torch.device) -> dict[str, torch.Tensor]:
         """taps [B, T, taps * h], anchors and anchor_tokens [B, A]; labels [B, A, block - 1] (-1: past the end) with the
         target's likeliest tokens there, teacher_ids and teacher_logprobs [B, A, block - 1, 16]."""
-        rng = np.random.default_rng((self._recipe.seed, step))
+        rng = np.random.default_rng(seed)
         chunk = self._chunks[rng.choice(len(self._chunks), p=self._chances)]
         p = self._weights[chunk] / self._weights[chunk].sum()
-        picked = [self._sequences[i] for i in rng.choice(chunk, self._recipe.sequences, p=p)]
+        picked = [self._sequences[i] for i in rng.choice(chunk, self._together, p=p)]
         A = self._recipe.anchors
         anchors = np.stack([np.sort(rng.choice(np.arange(s.prompt, s.length - 1), A,
                                                replace=s.length - 1 - s.prompt < A)) for s in picked])
@@ -94,23 +102,39 @@ class Batches:
         }
 
 
-class SparseCrossEntropy(torch.autograd.Function):
-    """-sum_j shares[r, j] log softmax(logits[r])[ids[r, j]] for every row r, [R]: the cross-entropy against a target
-    with few entries, in two passes over the logits [R, V]."""
+class HeadLoss(torch.autograd.Function):
+    """sum_r weights[r] * -sum_j shares[r, j] log softmax(rows[r] head^T)[ids[r, j]], and the likeliest id of every row [R].
+
+    rows [R, h], head [V, h], ids and shares [R, n], weights [R]; `half`: products in bfloat16. The logits [R, V] never
+    exist as a whole: the gradients are worked out `chunk` rows at a time, while those rows' logits are in cache.
+    """
 
     @staticmethod
-    def forward(ctx, logits, ids, shares):
-        total = logits.logsumexp(-1)
-        ctx.save_for_backward(logits, total, ids, shares)
-        return shares.sum(-1) * total - (shares * logits.gather(1, ids)).sum(-1)
+    def forward(ctx, rows, head, ids, shares, weights, half=False, chunk=512):
+        kind = torch.bfloat16 if half else rows.dtype
+        matrix = head.to(kind)
+        loss, best = rows.new_zeros((), dtype=shares.dtype), torch.empty(len(rows), dtype=torch.long, device=rows.device)
+        row_grad = torch.empty_like(rows)
+        head_grad = torch.zeros_like(head) if ctx.needs_input_grad[1] else None
+        for at in range(0, len(rows), chunk):
+            part = slice(at, at + chunk)
+            x, share = rows[part].to(kind), shares[part] * weights[part, None]
+            logits = (x @ matrix.T).to(shares.dtype)
+            best[part] = logits.argmax(-1)
+            total = logits.logsumexp(-1, keepdim=True)
+            loss += (share * (total - logits.gather(1, ids[part]))).sum()
+            grad = logits.sub_(total).exp_().mul_(share.sum(-1, keepdim=True)).scatter_add_(1, ids[part], -share).to(kind)
+            row_grad[part] = (grad @ matrix).to(rows.dtype)
+            if head_grad is not None:
+                head_grad += (grad.T @ x).to(head.dtype)
+        ctx.save_for_backward(row_grad, head_grad)
+        ctx.mark_non_differentiable(best)
+        return loss, best
 
     @staticmethod
-    def backward(ctx, grad):
-        logits, total, ids, shares = ctx.saved_tensors
-        out = (logits - total[:, None]).exp_()
-        out.mul_((shares.sum(-1) * grad)[:, None])
-        out.scatter_add_(1, ids, -shares * grad[:, None])
-        return out, None, None
+    def backward(ctx, grad, _):
+        row_grad, head_grad = ctx.saved_tensors
+        return row_grad * grad, None if head_grad is None else head_grad * grad, None, None, None, None, None
 
 
 def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, torch.Tensor], to_draft: torch.Tensor,
@@ -121,19 +145,18 @@ def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, to
     labels = batch["labels"]
     valid = labels >= 0
     with torch.autocast(device, torch.bfloat16, enabled=half):
-        rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)
-        logits = drafter.logits(rows[valid])  # [R, draft vocabulary]
-    logits = logits.float()
+        rows = drafter(batch["taps"], embedding, batch["anchors"], batch["anchor_tokens"], block)[valid]  # [R, h]
     weights = (recipe.decay ** torch.arange(block - 1, device=rows.device)).expand_as(labels)[valid]
     wanted = to_draft[labels[valid]]  # row of the head, -1 where the draft vocabulary lacks the token
     teacher = to_draft[batch["teacher_ids"][valid]]  # [R, 16]
     p = batch["teacher_logprobs"][valid].exp()
     ids = torch.cat([wanted[:, None], teacher], dim=1)
     shares = torch.cat([torch.full_like(p[:, :1], 1 - recipe.soft), recipe.soft * p], dim=1) * (ids >= 0)
-    losses = SparseCrossEntropy.apply(logits, ids.clamp(min=0), shares)
+    loss, best = HeadLoss.apply(rows.float(), drafter.output.weight, ids.clamp(min=0), shares, weights / weights.sum(),
+                                half)
     hits = torch.zeros_like(labels, dtype=torch.bool)
-    hits[valid] = logits.detach().argmax(-1) == wanted
-    return (losses * weights).sum() / weights.sum(), hits.cumprod(-1).float().mean((0, 1))
+    hits[valid] = best == wanted
+    return loss, hits.cumprod(-1).float().mean((0, 1))
 
 
 class Trainer:
@@ -195,17 +218,20 @@ class Trainer:
             for optimizer, lr in zip(self.optimizers, (self.recipe.lr, self.recipe.vector_lr)):
                 optimizer.param_groups[0]["lr"] = lr * scale
             block = 1 + masks[self.step % len(masks)]
-            batch = batches.draw(self.step, block, self.device)
-            loss, hits = loss_and_hits(self.drafter, self.embedding, batch, self.to_draft, self.recipe, block)
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss, hits = 0.0, 0.0
+            for batch in batches.draw(self.step, block, self.device):
+                part_loss, part_hits = loss_and_hits(self.drafter, self.embedding, batch, self.to_draft, self.recipe, block)
+                (part_loss / batches.parts).backward()
+                loss += part_loss.item() / batches.parts
+                hits += part_hits / batches.parts
             torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), 1.0)
             for optimizer in self.optimizers:
                 optimizer.step()
             self.step += 1
             self.seconds += time.monotonic() - began
-            losses.append(loss.item())
+            losses.append(loss)
             if not math.isfinite(losses[-1]):
                 raise UserError(f"the loss became {losses[-1]} at step {self.step}: lower --lr")
             mean_loss = losses[-1] if mean_loss is None else 0.95 * mean_loss + 0.05 * losses[-1]

@@ -21,7 +21,7 @@ from bastion_training.checkpoint import load_drafter  # noqa: E402
 from bastion_training.drafter import Drafter  # noqa: E402
 from bastion_training.muon import orthogonalised  # noqa: E402
 from bastion_training.target import Target  # noqa: E402
-from bastion_training.train import SparseCrossEntropy  # noqa: E402
+from bastion_training.train import HeadLoss  # noqa: E402
 from training.tests.test_pure import tiny_config, tiny_parameters  # noqa: E402
 
 BASTION = ROOT / "build/release/bastion"
@@ -82,15 +82,19 @@ class Masks(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
-    def test_the_sparse_loss_is_the_dense_one(self) -> None:
+    def test_the_loss_in_chunks_is_the_dense_one(self) -> None:
         torch.manual_seed(1)
-        logits = torch.randn(5, 9, dtype=torch.double, requires_grad=True)
-        ids = torch.randint(0, 9, (5, 3))
+        rows = torch.randn(5, 4, dtype=torch.double, requires_grad=True)
+        head = torch.randn(9, 4, dtype=torch.double, requires_grad=True)
+        ids, weights = torch.randint(0, 9, (5, 3)), torch.rand(5, dtype=torch.double)
         shares = torch.rand(5, 3, dtype=torch.double)
         dense = torch.zeros(5, 9, dtype=torch.double).scatter_add(1, ids, shares)
-        wanted = -(dense * logits.log_softmax(-1)).sum(-1)
-        torch.testing.assert_close(SparseCrossEntropy.apply(logits, ids, shares), wanted)
-        self.assertTrue(torch.autograd.gradcheck(lambda x: SparseCrossEntropy.apply(x, ids, shares), logits))
+        wanted = -(weights[:, None] * dense * (rows @ head.T).log_softmax(-1)).sum()
+        loss, best = HeadLoss.apply(rows, head, ids, shares, weights, False, 2)
+        torch.testing.assert_close(loss, wanted)
+        torch.testing.assert_close(best, (rows @ head.T).argmax(-1))
+        self.assertTrue(torch.autograd.gradcheck(
+            lambda r, h: 3 * HeadLoss.apply(r, h, ids, shares, weights, False, 2)[0], (rows, head)))
 
     def test_orthogonalised_matrices_have_singular_values_near_one(self) -> None:
         torch.manual_seed(1)
