@@ -2,9 +2,9 @@
 # The numbers of docs/results: measures them into bench/results, and draws them from there.
 #
 #   bench/results.sh measure FOLDER    FOLDER holds gsm8k.jsonl, humaneval.jsonl, mbpp.jsonl, math500.jsonl,
-#                                      mt_bench.jsonl and alpaca.jsonl (prompts, see docs/cli.md); a quarter of an hour
-#   bench/results.sh draw              docs/results from bench/results; nothing is measured. batch.json stays as it is:
-#                                      docs/results.md quotes it
+#                                      mt_bench.jsonl and alpaca.jsonl (prompts, see docs/cli.md); half an hour
+#   bench/results.sh draw              docs/results from bench/results; nothing is measured. raw.json and batch.json
+#                                      stay as they are: docs/results.md quotes them
 #
 # LIMIT= (default 8) prompts of each set. The machine should have nothing else to do.
 set -euo pipefail
@@ -41,5 +41,5 @@ draw() {
 case "${1:-}" in
     measure) measure "${@:2}" ;;
     draw) draw ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

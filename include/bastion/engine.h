@@ -133,8 +133,8 @@ class Engine {
     /// of the sessions it concerned have ended (StopReason::interrupted) with what had been emitted.
     virtual Status step(std::span<Session* const> sessions) = 0;
 
-    /// Checks options against the loaded models (budget, top-K, ... in range). Without a drafter every method decodes
-    /// plainly, and the statistics say so.
+    /// Checks options against the loaded models (budget, top-K, ... in range). Without a drafter chain
+    /// and beam decode plainly, tree proposes copies of the text alone, and the statistics say so.
     virtual Status check(const GenerateOptions& options) const = 0;
 
     /// Measures the latency profile anew and uses it from now on. Returns its JSON. `brief`: a small grid, for the

@@ -29,8 +29,8 @@ struct Node {
     Token token = -1;
     std::int32_t parent = -1;  ///< index into Tree::nodes, always smaller than the node's own index
     std::int32_t depth = 0;
-    std::int32_t rank = 0;    ///< which entry of its lattice row, or kCopied
-    double logprob = 0.0;   ///< log rho: sum of log q along the path from the root
+    std::int32_t rank = 0;  ///< which entry of its lattice row, or kCopied
+    double logprob = 0.0;   ///< log rho: sum of log p along the path
 };
 
 /// A prefix-closed tree in insertion order; its first M nodes form the tree of size M (paper, Proposition 3.3).

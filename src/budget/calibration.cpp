@@ -69,6 +69,23 @@ double Profile::fitted_ms(const PassLoad& load) const {
     return fit.a * roofline_ms(shape, peak, load) + fit.b;
 }
 
+std::optional<Bump> largest_bump(std::span<const GridPoint> grid, double tolerance) {
+    std::optional<Bump> largest;
+    for (const GridPoint& p : grid) {
+        for (const GridPoint& a : grid) {
+            if (a.context != p.context || a.nodes >= p.nodes) continue;
+            for (const GridPoint& b : grid) {
+                if (b.context != p.context || b.nodes <= p.nodes) continue;
+                const double share = static_cast<double>(p.nodes - a.nodes) / (b.nodes - a.nodes);
+                const double line = a.verify_ms + share * (b.verify_ms - a.verify_ms);
+                const double excess = p.verify_ms / line - 1;
+                if (excess > (largest ? largest->excess : tolerance)) largest = Bump{p, a.nodes, b.nodes, excess};
+            }
+        }
+    }
+    return largest;
+}
+
 MeasuredCurve::MeasuredCurve(std::span<const GridPoint> grid) {
     std::map<int, std::map<int, std::vector<double>>> measured;  // context -> rows -> ms
     std::set<int> all_rows;

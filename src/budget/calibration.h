@@ -2,6 +2,7 @@
 // measured curve itself, and the profile that keeps both.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,17 @@ struct LinearFit {
 /// Least squares over the grid; `roofline_ms[i]` belongs to `grid[i]`. A grid whose rooflines are all equal gets a = 0
 /// and b = mean. Requires a non-empty grid of equal length.
 LinearFit fit_linear(std::span<const GridPoint> grid, std::span<const double> roofline_ms);
+
+/// A measured point above the line between two others of its context.
+struct Bump {
+    GridPoint point;
+    int from = 0, to = 0;  ///< rows of the two others
+    double excess = 0;     ///< of the line's value
+};
+
+/// The largest bump of the grid, if it exceeds `tolerance`. A cost that is convex in the rows has none; where there is
+/// one, a search that stops at the first decrease may end below the best size (Proposition 3.4 asks for convexity).
+std::optional<Bump> largest_bump(std::span<const GridPoint> grid, double tolerance);
 
 /// The measured grid as a function: piecewise linear in rows and in context, never decreasing in rows (running
 /// maximum), continued past both ends with the outermost slope, which is never taken as negative. Several

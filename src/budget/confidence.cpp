@@ -47,6 +47,15 @@ double ConfidenceCorrection::corrected(int depth, double logprob) const {
     return log_sigmoid(l.offset + l.slope * logit(logprob));
 }
 
+double ConfidenceCorrection::probability(const Lattice& lattice, int depth, Token token) const {
+    for (int rank = 0; depth <= lattice.depth && rank < lattice.width; ++rank) {
+        if (lattice.token(depth - 1, rank) != token) continue;
+        const double logprob = corrected(depth, lattice.logprob(depth - 1, rank));
+        return std::isnan(logprob) ? 0.0 : std::exp(logprob);
+    }
+    return 0.0;
+}
+
 std::vector<double> ConfidenceCorrection::corrected(const Lattice& lattice) const {
     std::vector<double> out;
     out.reserve(lattice.logprobs.size());

@@ -27,6 +27,10 @@ class ConfidenceCorrection {
     /// log p for an entry of log-probability `logprob` at `depth`.
     double corrected(int depth, double logprob) const;
 
+    /// p of `token` at `depth` >= 1, not scaled; 0 if the row lacks it, its entry is no number, or there is no such
+    /// row.
+    double probability(const Lattice& lattice, int depth, Token token) const;
+
     /// log p of every entry [depth][width]. A row whose probabilities would sum to more than 1 is scaled to 1.
     std::vector<double> corrected(const Lattice& lattice) const;
 

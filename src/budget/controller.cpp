@@ -122,8 +122,8 @@ bool DraftSwitch::should_draft() {
     return false;
 }
 
-void DraftSwitch::observe_drafted(int emitted, double cycle_ms, double plain_ms) {
-    const double realised = emitted * plain_ms / cycle_ms;
+void DraftSwitch::observe_drafted(int emitted, double cycle_ms, double undrafted_token_ms) {
+    const double realised = emitted * undrafted_token_ms / cycle_ms;
     if (!std::isfinite(realised)) return;
     const double weight = off_ ? kProbeAlpha : kGainAlpha;
     gain_ += weight * (realised - gain_);

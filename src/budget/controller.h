@@ -56,7 +56,7 @@ struct PassPart {
 /// One cycle's search for the best N over nested trees (paper section 3.4): feed it rho of each next node until it
 /// says stop, then ask for the best N seen. S-hat(N) = A-hat(N) * L_AR / C-hat(N).
 ///
-/// The draft of the cycle is already paid, so every N, N = 1 included, is charged for it: S-hat(1) < 1.
+/// A draft of the cycle is already paid, so every N, N = 1 included, is charged for it: S-hat(1) < 1.
 ///
 /// Several requests that share the pass are searched together: N counts the rows of all of them, A-hat is the sum of
 /// their A-hat, C-hat is of the whole pass, and L_AR that of a pass with one row of each, which brings as many tokens
@@ -105,10 +105,10 @@ class BudgetSearch {
     Candidate best_;
 };
 
-/// Decides per session whether the next cycle drafts at all: off while the realised gain of drafted cycles is below
-/// plain decoding, with probes to come back. Deterministic in what it is told.
+/// Decides per session whether the next cycle drafts at all: off while drafted cycles gain less than cycles without a
+/// draft would have (plain steps, or trees of copies), with probes to come back. Deterministic in what it is told.
 ///
-/// The gain is a running average g <- (1-w) g + w emitted * plain_ms / cycle_ms with w = 0.2. The first 4 drafted
+/// The gain is a running average g <- (1-w) g + w emitted * undrafted_token_ms / cycle_ms with w = 0.2. The first 4 drafted
 /// cycles are free; after them g < 1 turns drafting off. While off, one single cycle is drafted after 8 and then after
 /// every 16 undrafted cycles, and weighs w = 0.5; a probe that gains is followed by another at once. Hence
 /// - hopeless text pays for at most one drafted cycle in 17;
@@ -119,8 +119,8 @@ class DraftSwitch {
     /// True if the next cycle should draft. Advances the probe counter of an off phase.
     bool should_draft();
 
-    /// After a drafted cycle: `emitted` tokens, their predicted cost and what plain decoding would have cost each.
-    void observe_drafted(int emitted, double cycle_ms, double plain_ms);
+    /// After a drafted cycle: `emitted` tokens, their predicted cost and what each would have cost without a draft.
+    void observe_drafted(int emitted, double cycle_ms, double undrafted_token_ms);
 
     bool off() const { return off_; }
     double gain() const {

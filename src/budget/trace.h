@@ -22,7 +22,7 @@ struct RecordedCycle {
     std::vector<int> accepted;     ///< nodes drawn at: the root, then each a child of the one before
 
     int nodes() const { return static_cast<int>(logprobs.size()); }
-    bool drafted() const { return draft_ms > 0 || nodes() > 1; }
+    bool drafted() const { return draft_ms > 0; }  ///< without a draft a tree has copies of the text alone
 
     /// Tokens this cycle would have drawn from the first `size` nodes of its tree. The walk is the same until it meets
     /// a node that is not there.

@@ -41,6 +41,13 @@ void print_table(const Profile& profile) {
                  profile.fit.rmse_before_ms, profile.fit.a, profile.fit.b, profile.fit.rmse_after_ms);
     if (profile.parts.valid()) std::fprintf(stderr, ", fitted by parts %.2f ms", profile.parts.rmse_ms);
     std::fprintf(stderr, "; measured in %.1f s on %s\n", profile.seconds, profile.device.c_str());
+    constexpr double kNoise = 0.05;
+    if (const auto bump = largest_bump(profile.grid, kNoise)) {
+        std::fprintf(stderr,
+                     "note: at context %d a pass over %d nodes takes %.0f %% more than the line between %d and %d: the "
+                     "cost is not convex, so only controller curve is sure to find the best size\n",
+                     bump->point.context, bump->point.nodes, 100 * bump->excess, bump->from, bump->to);
+    }
 }
 
 }  // namespace

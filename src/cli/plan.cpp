@@ -125,7 +125,8 @@ Status check_depth(const std::vector<RecordedCycle>& cycles, const std::string& 
         if (cycle.depth < block) continue;
         return bad_input("trace '" + path + "' line " + std::to_string(cycle.line) + ": a node has depth " +
                          std::to_string(cycle.depth) + ", but a block of " + std::to_string(block) +
-                         " positions ends at depth " + std::to_string(block - 1));
+                         " positions ends at depth " + std::to_string(block - 1) +
+                         " (record with --no-lookup: copies of the text go deeper than any draft)");
     }
     return {};
 }

@@ -30,8 +30,6 @@ class Stopwatch {
     Clock::time_point last_ = Clock::now();
 };
 
-constexpr int kLongestCopy = 32;  // tokens; longer paths are never worth their rows
-
 bool adaptive(const GenerateOptions& o) { return o.method == Method::tree && o.budget == 0; }
 
 }  // namespace
@@ -114,21 +112,22 @@ CycleRunner::Entry CycleRunner::plan(SessionState& s) {
     e.max_depth = s.room() - 1;
     if (o.method == Method::ar) {
         e.off_reason = "method ar";
-    } else if (e.max_depth <= 0) {
-        e.off_reason = "last token";
+        return e;
+    }
+    if (!models_.draft) e.off_reason = "no drafter";
+    if (e.max_depth <= 0) {
+        if (e.off_reason.empty()) e.off_reason = "last token";
     } else if (o.method == Method::tree && o.budget == 1) {
-        e.off_reason = "budget 1";
+        if (e.off_reason.empty()) e.off_reason = "budget 1";
     } else {
-        if (o.method == Method::tree && !o.no_lookup)
-            e.copied = look_up(s.tokens(), std::min(e.max_depth, kLongestCopy));
+        if (o.method == Method::tree && !o.no_lookup) e.copied = Copies::find(s.tokens(), e.max_depth);
         e.drafted = models_.draft != nullptr;
-        if (!e.drafted) e.off_reason = "no drafter";
     }
     return e;
 }
 
-/// Takes automatic sessions out of the draft where it would not pay: one alone by its own past, several by what all of
-/// them together could expect.
+/// Takes automatic sessions out of the draft where it would not pay: one alone by its own past and by what the text
+/// itself suggests, several by what all of them together could expect.
 void CycleRunner::choose_drafting(std::span<Entry> entries) {
     std::vector<Entry*> automatic;
     std::vector<DraftFortune> fortunes;
@@ -140,7 +139,7 @@ void CycleRunner::choose_drafting(std::span<Entry> entries) {
     if (automatic.empty()) return;
     std::vector<bool> drafts;
     if (entries.size() == 1) {
-        drafts = {automatic.front()->session->draft_switch.should_draft()};
+        drafts = {pays_alone(*automatic.front())};
     } else {
         // Measured, not fitted: the difference between two passes decides, and a fit may be off by more than that.
         drafts = batch_drafting_.choose(latency(ControllerKind::curve), plain_load(entries),
@@ -149,9 +148,23 @@ void CycleRunner::choose_drafting(std::span<Entry> entries) {
     for (std::size_t i = 0; i < automatic.size(); ++i) {
         if (drafts[i]) continue;
         automatic[i]->drafted = false;
-        automatic[i]->off_reason = "drafting does not pay";
+        if (automatic[i]->off_reason.empty()) automatic[i]->off_reason = "drafting does not pay";
         batch_drafting_.observe_undrafted(automatic[i]->session->fortune);
     }
+}
+
+bool CycleRunner::pays_alone(Entry& e) {
+    const LatencyModel& model = latency(e.session->options.controller);
+    const CopyOffer offer =
+        copies_.offer(e.copied, e.session->tokens().back(), model, e.position, e.max_depth, models_.auto_nodes);
+    e.undrafted_token_ms = offer.cycle_ms / offer.surrogate;
+    const DraftRecord& record = batch_drafting_.record();
+    if (offer.nodes > 1 && record.cycles() > 0 &&
+        copy_beats_draft(offer, model.draft_ms() + model.aux_ms(), record.tokens(record.most_nodes()))) {
+        e.off_reason = "copying suffices";
+        return false;
+    }
+    return e.session->draft_switch.should_draft();
 }
 
 Status CycleRunner::draft(std::span<Entry> entries) {
@@ -188,10 +201,6 @@ void CycleRunner::build(std::span<Entry> entries) {
     for (Entry& e : entries) lay_out(e);
 }
 
-CopiedPath CycleRunner::copied_path(const Continuation& copied) const {
-    return {copied.tokens, copy_weights_.along(copied.matched, static_cast<int>(copied.tokens.size()))};
-}
-
 void CycleRunner::build_fixed(Entry& e) {
     const GenerateOptions& o = e.session->options;
     const Token root = e.session->tokens().back();
@@ -202,7 +211,7 @@ void CycleRunner::build_fixed(Entry& e) {
     } else if (o.method == Method::beam) {
         e.tree = build_beam(e.lattice, root, o.beam_width, std::min(o.beam_depth, e.max_depth));
     } else {
-        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth, copied_path(e.copied));
+        e.tree = build_best_first(e.lattice, root, o.budget, e.max_depth, copies_.path(e.copied, e.lattice.depth));
     }
 }
 
@@ -220,8 +229,7 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
         if (e.tree.nodes.empty() && e.session->options.controller == kind) {
             growing.push_back(&e);
             parts.push_back({e.position, 1});
-            const std::vector<float>& raw = e.lattice.logprobs;
-            logprobs.push_back(e.session->options.raw_confidence ? std::vector<double>(raw.begin(), raw.end())
+            logprobs.push_back(e.session->options.raw_confidence ? std::vector<double>()  // the lattice's own
                                                                  : confidence_.corrected(e.lattice));
         } else {
             others.push_back({e.position, std::max(1, e.tree.size())});
@@ -233,7 +241,8 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
     std::vector<TreeBuilder> builders;
     for (std::size_t i = 0; i < growing.size(); ++i) {
         const Entry& e = *growing[i];
-        builders.emplace_back(e.lattice, logprobs[i], e.session->tokens().back(), e.max_depth, copied_path(e.copied));
+        builders.emplace_back(e.lattice, logprobs[i], e.session->tokens().back(), e.max_depth,
+                              copies_.path(e.copied, e.lattice.depth));
     }
     const std::vector<int> nodes = grow_together(builders, search, models_.auto_nodes);
     for (std::size_t i = 0; i < growing.size(); ++i) {
@@ -241,7 +250,6 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
         e.tree = builders[i].take(nodes[i]);
         e.predicted_verify_ms = search.predicted_verify_ms();
         e.predicted_cycle_ms = search.predicted_cycle_ms();
-        e.plain_ms = model.plain_ms(e.position);
     }
 }
 
@@ -288,29 +296,16 @@ Status CycleRunner::commit(Entry& e) {
     return {};
 }
 
-/// What a cycle says about copies: at every visited node of the copied path the target drew the copied token or not.
-void CycleRunner::learn_copies(const Entry& e) {
-    const std::vector<Token>& copy = e.copied.tokens;
-    for (std::size_t i = 0; i < std::min(copy.size(), e.verdict.emitted.size()); ++i) {
-        const int depth = static_cast<int>(i) + 1;
-        double q = 0;
-        for (int rank = 0; depth <= e.lattice.depth && rank < e.lattice.width; ++rank) {
-            if (e.lattice.token(depth - 1, rank) != copy[i]) continue;
-            q = std::exp(confidence_.corrected(depth, e.lattice.logprob(depth - 1, rank)));
-        }
-        const bool hit = e.verdict.emitted[i] == copy[i];
-        copy_weights_.observe(e.copied.matched + static_cast<int>(i), q, hit);
-        if (!hit) return;
-    }
-}
-
 /// What a drafted cycle says about the drafter and about drafting. The target drew a token at every visited node; each
 /// says something about the lattice row below that node.
 void CycleRunner::learn(const Entry& e, bool alone) {
     SessionState& s = *e.session;
-    if (s.options.method == Method::tree) batch_drafting_.observe(e.tree.size(), e.verdict.accepted, s.fortune);
+    // What was copied would have been there without a draft.
+    std::vector<std::int32_t> own = e.verdict.accepted;
+    std::erase_if(own, [&](std::int32_t node) { return e.tree.nodes[node].rank == kCopied; });
+    if (s.options.method == Method::tree) batch_drafting_.observe(e.tree.size(), own, s.fortune);
     if (alone && adaptive(s.options)) {
-        s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.plain_ms);
+        s.draft_switch.observe_drafted(static_cast<int>(e.emitted.size()), e.predicted_cycle_ms, e.undrafted_token_ms);
     }
     const std::size_t rows = std::min<std::size_t>(e.verdict.emitted.size(), e.lattice.depth);
     for (std::size_t i = 0; i < rows; ++i) {
@@ -351,7 +346,7 @@ Status CycleRunner::run(std::span<Entry> entries) {
     verify_ms_ = watch.lap_ms();
     for (Entry& e : entries) BASTION_CHECK(commit(e));
     for (const Entry& e : entries) {
-        learn_copies(e);
+        copies_.learn(e.copied, e.lattice, confidence_, e.verdict.emitted);
         if (e.drafted) learn(e, entries.size() == 1);
     }
     commit_ms_ = watch.lap_ms();

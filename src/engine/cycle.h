@@ -9,11 +9,9 @@
 
 #include "budget/batch_drafting.h"
 #include "budget/confidence.h"
-#include "budget/copying.h"
+#include "engine/copies.h"
 #include "engine/models.h"
 #include "engine/session.h"
-#include "tree/build.h"
-#include "tree/lookup.h"
 
 namespace bastion {
 
@@ -46,7 +44,8 @@ class CycleRunner {
         std::vector<Token> tokens;
         std::vector<std::int32_t> positions, parents, feature_rows;
         int first_row = 0;  ///< of the pass
-        double predicted_verify_ms = 0, predicted_cycle_ms = 0, plain_ms = 0;
+        double predicted_verify_ms = 0, predicted_cycle_ms = 0;
+        double undrafted_token_ms = 0;  ///< what a token would cost without a draft; of an automatic session alone
         Verdict verdict;
         std::vector<Token> emitted;  ///< what became part of the answer: no end-of-text token
 
@@ -55,16 +54,15 @@ class CycleRunner {
 
     Status prefill_chunk(SessionState& session, int rows, bool last);
     Entry plan(SessionState& session);
+    bool pays_alone(Entry& entry);
     void choose_drafting(std::span<Entry> entries);
     Status draft(std::span<Entry> entries);
     void build(std::span<Entry> entries);
-    CopiedPath copied_path(const Continuation& copied) const;
     void build_fixed(Entry& entry);
     void build_automatic(std::span<Entry> entries, ControllerKind kind);
     void lay_out(Entry& entry);
     Status verify(std::span<Entry> entries);
     Status commit(Entry& entry);
-    void learn_copies(const Entry& entry);
     void learn(const Entry& entry, bool alone);
     void observe_cycle(std::span<const Entry> entries, const PassLoad& load);
     static PassLoad plain_load(std::span<const Entry> entries);
@@ -79,8 +77,8 @@ class CycleRunner {
     std::optional<Profile> profile_;
     std::map<ControllerKind, LatencyModel> latency_;
     ConfidenceCorrection confidence_;  ///< of the drafter, learned over all sessions; only `--budget auto` uses it
-    CopyWeights copy_weights_;         ///< of repeated text, learned over all sessions
-    BatchDrafting batch_drafting_;     ///< which of several automatic sessions draft; one alone has its DraftSwitch
+    Copies copies_;
+    BatchDrafting batch_drafting_;  ///< which of several automatic sessions draft; one alone has its DraftSwitch
     std::vector<float> logits_;
     double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand
 };

@@ -54,7 +54,7 @@ struct Models {
     explicit Models(GgufFile f) : file(std::move(f)) {}
 };
 
-/// Features a session may collect before they are injected.
+/// Features a session collects before they are injected; the cycle that exceeds it may add a whole tree's.
 inline constexpr int kPendingFeatures = 64;
 
 }  // namespace bastion

@@ -90,7 +90,7 @@ void TreeBuilder::propose(std::int32_t parent, int first_rank) {
     const bool copy = has_copy_below(parent);
     const double share = copy ? std::log1p(-copied_.weights[row]) : 0.0;
     for (int rank = first_rank; rank < lattice_->width; ++rank) {
-        const double logprob = above.logprob + share + entry(row, rank);
+        const double logprob = or_nothing(above.logprob + share + entry(row, rank));
         if (logprob == kNothing || (copy && lattice_->token(row, rank) == copied_.tokens[row])) continue;
         push({lattice_->token(row, rank), parent, row + 1, rank, logprob});
         return;
@@ -174,17 +174,6 @@ Tree build_beam(const Lattice& lattice, Token root, int width, int depth) {
         first = end;
     }
     return tree;
-}
-
-int lattice_capacity(const Lattice& lattice, int max_depth, int limit) {
-    std::int64_t total = 1, level = 1;
-    for (int row = 0; row < usable_depth(lattice, max_depth) && level > 0 && total < limit; ++row) {
-        int usable = 0;
-        for (int rank = 0; rank < lattice.width; ++rank) usable += or_nothing(lattice.logprob(row, rank)) != kNothing;
-        level = std::min<std::int64_t>(level * usable, limit);
-        total += level;
-    }
-    return static_cast<int>(std::min<std::int64_t>(total, limit));
 }
 
 }  // namespace bastion

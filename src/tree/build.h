@@ -18,12 +18,11 @@ struct CopiedPath {
     std::vector<double> weights;  ///< [length], each in 0 .. 1
 };
 
-/// Grows nested trees T_1, T_2, ... one node at a time. The order is total and depends on the lattice alone: larger
-/// rho first, then smaller depth, then the smaller ranks along the path (compared from the root; a copied node's is
-/// kCopied). Each T_N maximises A-hat among the prefix-closed trees of size N (Proposition 3.3, whose proof needs no
-/// more than that rho does not grow along a path).
-/// Entries whose log-probability is -inf or NaN bring nothing (rho = 0) and are never proposed.
-/// The lattice must outlive the builder. Not thread-safe; one builder a request.
+/// Grows nested trees T_1, T_2, ... one node at a time. The order is total and depends on lattice and copied path
+/// alone: larger rho first, then smaller depth, then the smaller ranks along the path (compared from the root; a copied
+/// node's is kCopied). Each T_N maximises A-hat among the prefix-closed trees of size N (Proposition 3.3, whose proof
+/// needs no more than that rho does not grow along a path). Entries whose log-probability is -inf or NaN bring nothing
+/// (rho = 0) and are never proposed. The lattice must outlive the builder. Not thread-safe; one builder a request.
 class TreeBuilder {
  public:
     /// Starts with T_1 = {root}. `max_depth` cuts the lattice and the copied path (-1: all of them); nothing below it
@@ -35,7 +34,7 @@ class TreeBuilder {
     TreeBuilder(const Lattice& lattice, std::span<const double> logprobs, Token root, int max_depth = -1,
                 CopiedPath copied = {});
 
-    /// log rho of the node that `grow` would add; nothing when the lattice is exhausted.
+    /// log rho of the node that `grow` would add; nothing when lattice and copied path are exhausted.
     std::optional<double> next_logprob() const;
 
     /// Adds that node. Requires next_logprob().
@@ -70,8 +69,5 @@ Tree build_chain(const Lattice& lattice, Token root, int max_depth = -1);
 /// The `width` best extensions kept at every depth down to `depth` (paper section 4.3); same order for ties.
 /// Nodes are inserted depth by depth, best first.
 Tree build_beam(const Lattice& lattice, Token root, int width, int depth);
-
-/// Number of nodes of the largest tree of this lattice, root included, saturating at `limit`.
-int lattice_capacity(const Lattice& lattice, int max_depth, int limit);
 
 }  // namespace bastion

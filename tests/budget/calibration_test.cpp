@@ -14,6 +14,25 @@ std::vector<GridPoint> grid_of(const std::vector<double>& verify_ms) {
     return grid;
 }
 
+TEST(LargestBump, IsNoneOfAConvexCost) {
+    EXPECT_FALSE(largest_bump({}, 0.0));
+    EXPECT_FALSE(largest_bump(grid_of({1, 1, 1.5, 2, 2.5, 4}), 1e-9));
+}
+
+TEST(LargestBump, IsTheStepOfATiledKernel) {
+    // Three rows cost as much as four: above the line from 2 to 4 by 10 to 7.5.
+    auto grid = grid_of({5, 5, 10, 10, 15});
+    auto bump = largest_bump(grid, 0.05);
+    ASSERT_TRUE(bump);
+    EXPECT_EQ(bump->point.nodes, 3);
+    EXPECT_EQ(bump->from, 2);
+    EXPECT_EQ(bump->to, 4);
+    EXPECT_NEAR(bump->excess, 1.0 / 3, 1e-12);
+    EXPECT_FALSE(largest_bump(grid, 0.4)) << "below the noise";
+    for (GridPoint& point : grid) point.context = point.nodes;
+    EXPECT_FALSE(largest_bump(grid, 0.05)) << "contexts are not compared";
+}
+
 TEST(FitLinear, RecoversAKnownLine) {
     const std::vector<double> roofline = {1, 2, 3.5, 8, 20};
     std::vector<double> measured;

@@ -18,7 +18,7 @@ Lattice lattice_of(std::vector<std::vector<float>> probabilities) {
     for (const auto& row : probabilities) {
         for (std::size_t i = 0; i < row.size(); ++i) {
             lattice.tokens.push_back(static_cast<Token>(i));
-            lattice.logprobs.push_back(row[i] > 0 ? std::log(row[i]) : kNever);
+            lattice.logprobs.push_back(row[i] == 0 ? kNever : std::log(row[i]));
         }
     }
     return lattice;
@@ -42,6 +42,19 @@ TEST(ConfidenceCorrection, StartsAsTheDraftersOwnWord) {
     const Lattice lattice = lattice_of({{0.7f, 0.2f, 0.0f}, {0.5f, 0.4f, 0.1f}});
     const std::vector<double> corrected = ConfidenceCorrection().corrected(lattice);
     for (std::size_t i = 0; i < corrected.size(); ++i) EXPECT_EQ(corrected[i], lattice.logprobs[i]);
+}
+
+TEST(ConfidenceCorrection, KnowsATokensProbability) {
+    const Lattice lattice = lattice_of({{0.7f, 0.2f, 0.0f}, {0.5f, 0.4f, 0.1f}});
+    ConfidenceCorrection correction;
+    EXPECT_NEAR(correction.probability(lattice, 1, 1), 0.2, 1e-6);
+    EXPECT_EQ(correction.probability(lattice, 1, 2), 0.0) << "an impossible entry";
+    EXPECT_EQ(correction.probability(lattice, 2, 7), 0.0) << "not in the row";
+    EXPECT_EQ(correction.probability(lattice, 3, 0), 0.0) << "below the lattice";
+    const Lattice broken = lattice_of({{0.7f, std::nanf("")}});
+    EXPECT_EQ(correction.probability(broken, 1, 1), 0.0);
+    live(correction, 2, -1.0, 0.6, 500, 7);
+    EXPECT_EQ(correction.probability(lattice, 2, 0), std::exp(correction.corrected(2, lattice.logprob(1, 0))));
 }
 
 TEST(ConfidenceCorrection, LearnsHowOftenAnOverConfidentDrafterIsRight) {

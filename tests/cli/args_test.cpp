@@ -123,8 +123,10 @@ TEST_F(ArgsTest, CollectsEveryStopText) {
 }
 
 TEST_F(ArgsTest, SwitchesTakeNoValue) {
-    accept({"--ignore-eos", "--raw"});
+    accept({"--ignore-eos", "--raw", "--no-lookup", "--raw-confidence"});
     EXPECT_TRUE(generate.ignore_eos);
+    EXPECT_TRUE(generate.no_lookup);
+    EXPECT_TRUE(generate.raw_confidence);
     EXPECT_TRUE(prompt.raw);
     EXPECT_EQ(refuse({"--raw=yes"}), "--raw takes no value");
 }

@@ -202,7 +202,6 @@ TEST(BestFirst, NeverProposesImpossibleTokens) {
     const Tree tree = build_best_first(lattice, kRoot, 100);
     EXPECT_EQ(tree.size(), 5);  // root, two at depth 1, one below each
     for (const Node& node : tree.nodes) EXPECT_TRUE(std::isfinite(node.logprob));
-    EXPECT_EQ(lattice_capacity(lattice, -1, 1000), 5);
     EXPECT_EQ(build_chain(lattice, kRoot).size(), 3);
     EXPECT_EQ(build_beam(lattice, kRoot, 3, 3).size(), 5);
 }
@@ -299,6 +298,21 @@ TEST(CopiedPath, IsCutByMaxDepth) {
     const CopiedPath copied{{3, 1, 4}, {0.5, 0.5, 0.5}};
     EXPECT_EQ(build_best_first(Lattice{}, kRoot, 10, 2, copied).size(), 3);
     EXPECT_EQ(build_best_first(Lattice{}, kRoot, 10, 0, copied).size(), 1);
+}
+
+TEST(CopiedPath, TakesExactLogprobsAndSkipsWhatIsNoNumber) {
+    const Lattice lattice = lattice_of({{-0.5f, -1, -kInf}, {-0.5f, -1, -2}});
+    const std::vector<double> exact = {std::log(0.6), std::nan(""), -kInf, std::log(0.5), std::log(0.3), std::log(0.1)};
+    TreeBuilder builder(lattice, exact, kRoot, -1, {{1, 101, 9}, {0.5, 0.2, 0.4}});
+    while (builder.next_logprob()) builder.grow();
+    const Tree tree = builder.take(100);
+    // Depth 1: token 0 and the copied 1, whose own entry is no number; below each three; below the copied path one
+    // more.
+    ASSERT_EQ(tree.size(), 1 + 2 + 6 + 1);
+    EXPECT_TRUE(is_well_formed(tree));
+    for (const Node& node : tree.nodes) EXPECT_TRUE(std::isfinite(node.logprob));
+    EXPECT_NEAR(std::exp(tree.nodes[child_with(tree, 0, 0)].logprob), 0.5 * 0.6, 1e-12);
+    EXPECT_NEAR(std::exp(tree.nodes[child_with(tree, 0, 1)].logprob), 0.5, 1e-12);
 }
 
 TEST(CopiedPath, OfFullWeightLeavesNothingElse) {
@@ -423,18 +437,6 @@ TEST(BestFirst, ExpectsAtLeastWhatChainAndBeamExpect) {
         EXPECT_GE(build_best_first(lattice, kRoot, chain.size()).surrogate, chain.surrogate);
         EXPECT_GT(build_best_first(lattice, kRoot, beam.size()).surrogate, beam.surrogate);
     }
-}
-
-TEST(Capacity, CountsTheWholeLatticeUpToTheLimit) {
-    std::mt19937 random(16);
-    const Lattice lattice = random_lattice(random, 15, 8);
-    EXPECT_EQ(lattice_capacity(lattice, 0, 1024), 1);
-    EXPECT_EQ(lattice_capacity(lattice, 1, 1024), 9);
-    EXPECT_EQ(lattice_capacity(lattice, 2, 1024), 73);
-    EXPECT_EQ(lattice_capacity(lattice, -1, 1024), 1024);
-    EXPECT_EQ(lattice_capacity(lattice, -1, std::numeric_limits<int>::max()), std::numeric_limits<int>::max());
-    EXPECT_EQ(lattice_capacity(Lattice{}, -1, 1024), 1);
-    EXPECT_EQ(lattice_capacity(lattice_of({{-kInf, -kInf}, {-1, -1}}), -1, 1024), 1);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--steps", type=int, default=3000)
     p.add_argument("--minutes", type=float, default=math.inf, help="ends here if --steps are not done before")
     p.add_argument("--sequences", type=int, default=16, help="a step")
-    p.add_argument("--together", type=int, default=4, help="sequences of a step computed at once")
+    p.add_argument("--together", type=int, default=4, help="sequences of a step computed at once on a CPU")
     p.add_argument("--anchors", type=int, default=32, help="a sequence")
     p.add_argument("--masks", type=numbers, default=[], help="masks a block, step by step in turn; default block - 1")
     p.add_argument("--lr", type=float, default=3e-3)

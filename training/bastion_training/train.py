@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Iterator
+from typing import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class Recipe:
     steps: int = 3000
     minutes: float = math.inf
     sequences: int = 16  # a step
-    together: int = 4  # of them computed at once, of similar length: what they need should stay near the caches
+    together: int = 4  # of them computed at once, of similar length, on a CPU: what they need should stay near the caches
     anchors: int = 32  # a sequence
     masks: list[int] | tuple[int, ...] = ()  # masks a block, step by step in turn; empty: block - 1
     lr: float = 3e-3  # of matrices (Muon)
@@ -50,32 +50,32 @@ class Recipe:
 class Batches:
     """Draws sequences of similar length, likelier the longer their answers are, and anchors anywhere in them."""
 
-    def __init__(self, store: FeatureStore, sequences: list[Sequence], recipe: Recipe) -> None:
+    def __init__(self, store: FeatureStore, sequences: list[Sequence], recipe: Recipe, together: int) -> None:
+        """`together`: sequences of a step that are drawn and computed at once."""
         self._arrays, self._recipe = store.open(), recipe
         self._sequences = sorted((s for s in sequences if s.length - s.prompt >= 2), key=lambda s: s.length)
         if not self._sequences:
             raise UserError("no answer of two or more tokens to train on")
         self._weights = np.array([s.length - s.prompt for s in self._sequences], float)
-        self._together = min(recipe.together, recipe.sequences)
-        self.parts = -(-recipe.sequences // self._together)  # of a step
-        span = 8 * self._together
+        self._parts = [min(together, recipe.sequences - at) for at in range(0, recipe.sequences, together)]
+        span = 8 * max(self._parts)
         self._chunks = [np.arange(i, min(i + span, len(self._sequences)))
                         for i in range(0, len(self._sequences), span)]
         sums = np.array([self._weights[c].sum() for c in self._chunks])
         self._chances = sums / sums.sum()
 
     def draw(self, step: int, block: int, device: torch.device) -> Iterator[dict[str, torch.Tensor]]:
-        """The parts of a step, each with up to `together` sequences."""
-        for part in range(self.parts):
-            yield self._draw((self._recipe.seed, step, part), block, device)
+        """The parts of a step, of `together` sequences each and maybe a smaller last one."""
+        for part, size in enumerate(self._parts):
+            yield self._draw((self._recipe.seed, step, part), size, block, device)
 
-    def _draw(self, seed: tuple[int, ...], block: int, device: torch.device) -> dict[str, torch.Tensor]:
+    def _draw(self, seed: tuple[int, ...], size: int, block: int, device: torch.device) -> dict[str, torch.Tensor]:
         """taps [B, T, taps * h], anchors and anchor_tokens [B, A]; labels [B, A, block - 1] (-1: past the end) with the
         target's likeliest tokens there, teacher_ids and teacher_logprobs [B, A, block - 1, 16]."""
         rng = np.random.default_rng(seed)
         chunk = self._chunks[rng.choice(len(self._chunks), p=self._chances)]
         p = self._weights[chunk] / self._weights[chunk].sum()
-        picked = [self._sequences[i] for i in rng.choice(chunk, self._together, p=p)]
+        picked = [self._sequences[i] for i in rng.choice(chunk, size, p=p)]
         A = self._recipe.anchors
         anchors = np.stack([np.sort(rng.choice(np.arange(s.prompt, s.length - 1), A,
                                                replace=s.length - 1 - s.prompt < A)) for s in picked])
@@ -138,8 +138,9 @@ class HeadLoss(torch.autograd.Function):
 
 
 def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, torch.Tensor], to_draft: torch.Tensor,
-                  recipe: Recipe, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss, and the share of blocks whose first 1, 2, .. top-1 tokens are all right [block - 1]."""
+                  recipe: Recipe, block: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The loss as a weighted sum over the masks, the sum of the weights, and the share of blocks whose first 1, 2, ..
+    top-1 tokens are all right [block - 1]."""
     device = batch["taps"].device.type
     half = device == "cpu" and fast_bfloat16()
     labels = batch["labels"]
@@ -152,11 +153,10 @@ def loss_and_hits(drafter: Drafter, embedding: torch.Tensor, batch: dict[str, to
     p = batch["teacher_logprobs"][valid].exp()
     ids = torch.cat([wanted[:, None], teacher], dim=1)
     shares = torch.cat([torch.full_like(p[:, :1], 1 - recipe.soft), recipe.soft * p], dim=1) * (ids >= 0)
-    loss, best = HeadLoss.apply(rows.float(), drafter.output.weight, ids.clamp(min=0), shares, weights / weights.sum(),
-                                half)
+    loss, best = HeadLoss.apply(rows.float(), drafter.output.weight, ids.clamp(min=0), shares, weights, half)
     hits = torch.zeros_like(labels, dtype=torch.bool)
     hits[valid] = best == wanted
-    return loss, hits.cumprod(-1).float().mean((0, 1))
+    return loss, weights.sum(), hits.cumprod(-1).float().mean((0, 1))
 
 
 class Trainer:
@@ -204,9 +204,26 @@ class Trainer:
                 raise UserError(f"{source}: {key} is {theirs[key]}, this training has {mine[key]}")
         self.drafter.load_state_dict(other.state_dict())
 
+    def backward(self, parts: Iterable[dict[str, torch.Tensor]], block: int) -> tuple[float, torch.Tensor]:
+        """Gradients of the mean loss over all parts, whatever the parts are; returns that loss and the hits."""
+        loss, weight, sequences = 0.0, 0.0, 0
+        hits = torch.zeros(block - 1, device=self.device)
+        for part in parts:
+            part_loss, part_weight, part_hits = loss_and_hits(self.drafter, self.embedding, part, self.to_draft, self.recipe,
+                                                              block)
+            part_loss.backward()
+            loss, weight = loss + part_loss.item(), weight + part_weight.item()
+            hits += part_hits * len(part["anchors"])
+            sequences += len(part["anchors"])
+        for p in self.drafter.parameters():
+            if p.grad is not None:
+                p.grad /= weight
+        return loss / weight, hits / sequences
+
     def run(self, sequences: list[Sequence], checkpoint_s: float = 300) -> list[float]:
         """Trains to the end, saving every `checkpoint_s`; returns the losses of this run's steps."""
-        batches = Batches(self.store, sequences, self.recipe)
+        together = self.recipe.together if self.device.type == "cpu" else self.recipe.sequences
+        batches = Batches(self.store, sequences, self.recipe, together)
         masks = self.recipe.masks or (self.drafter.config.block - 1,)
         progress = Progress("train", 1000, int(1000 * self.way), every_s=20)
         log = open(self.folder / "log.jsonl", "a", encoding="utf-8")
@@ -220,12 +237,7 @@ class Trainer:
             block = 1 + masks[self.step % len(masks)]
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            loss, hits = 0.0, 0.0
-            for batch in batches.draw(self.step, block, self.device):
-                part_loss, part_hits = loss_and_hits(self.drafter, self.embedding, batch, self.to_draft, self.recipe, block)
-                (part_loss / batches.parts).backward()
-                loss += part_loss.item() / batches.parts
-                hits += part_hits / batches.parts
+            loss, hits = self.backward(batches.draw(self.step, block, self.device), block)
             torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), 1.0)
             for optimizer in self.optimizers:
                 optimizer.step()
@@ -296,6 +308,8 @@ def drafter_config(target: Target, store: FeatureStore, training: list[Sequence]
     c = target.config
     if max(recipe.layers) >= c.num_hidden_layers or min(recipe.layers) < 0:
         raise UserError(f"--layers: the target has layers 0 to {c.num_hidden_layers - 1}")
+    if min(recipe.sequences, recipe.together, recipe.anchors) < 1:
+        raise UserError("--sequences, --together and --anchors must be at least 1")
     if recipe.block < 2 or any(not 1 <= m < recipe.block for m in recipe.masks):
         raise UserError("--block must be at least 2 and --masks between 1 and block - 1")
     if not 0 <= mask_token < c.vocab_size:

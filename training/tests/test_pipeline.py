@@ -21,7 +21,7 @@ from bastion_training.checkpoint import load_drafter  # noqa: E402
 from bastion_training.drafter import Drafter  # noqa: E402
 from bastion_training.muon import orthogonalised  # noqa: E402
 from bastion_training.target import Target  # noqa: E402
-from bastion_training.train import HeadLoss  # noqa: E402
+from bastion_training.train import HeadLoss, Recipe, Trainer  # noqa: E402
 from training.tests.test_pure import tiny_config, tiny_parameters  # noqa: E402
 
 BASTION = ROOT / "build/release/bastion"
@@ -95,6 +95,34 @@ class Parts(unittest.TestCase):
         torch.testing.assert_close(best, (rows @ head.T).argmax(-1))
         self.assertTrue(torch.autograd.gradcheck(
             lambda r, h: 3 * HeadLoss.apply(r, h, ids, shares, weights, False, 2)[0], (rows, head)))
+
+    def test_a_step_in_parts_has_the_gradient_of_the_whole(self) -> None:
+        torch.manual_seed(2)
+        config = tiny_config()
+        recipe = Recipe(layers=[0, 1], block=config.block, vocabulary=len(config.draft_ids))
+        trainer = Trainer.__new__(Trainer)
+        trainer.recipe, trainer.device = recipe, torch.device("cpu")
+        trainer.drafter = Drafter(config)
+        trainer.embedding = torch.randn(config.vocabulary, config.hidden)
+        trainer.to_draft = torch.full((config.vocabulary,), -1)
+        trainer.to_draft[config.draft_ids] = torch.arange(len(config.draft_ids))
+        b, rows = config.block, 3
+        known = torch.tensor(config.draft_ids)
+        labels = known[torch.randint(0, len(known), (rows, 4, b - 1))]
+        labels[0, :, 1:] = -1  # a short answer: its part has few masks
+        whole = {"taps": torch.randn(rows, 9, len(config.taps) * config.hidden),
+                 "anchors": torch.randint(1, 9, (rows, 4)), "anchor_tokens": torch.randint(0, config.vocabulary, (rows, 4)),
+                 "labels": labels, "teacher_ids": known[torch.randint(0, len(known), (rows, 4, b - 1, 16))],
+                 "teacher_logprobs": torch.randn(rows, 4, b - 1, 16).log_softmax(-1)}
+        loss, hits = trainer.backward([whole], b)
+        wanted = [p.grad.clone() for p in trainer.drafter.parameters() if p.grad is not None]
+        trainer.drafter.zero_grad()
+        parts = [{k: v[i:j] for k, v in whole.items()} for i, j in ((0, 1), (1, 3))]
+        loss_of_parts, hits_of_parts = trainer.backward(parts, b)
+        self.assertAlmostEqual(loss, loss_of_parts, places=4)
+        torch.testing.assert_close(hits, hits_of_parts)
+        for mine, theirs in zip([p.grad for p in trainer.drafter.parameters() if p.grad is not None], wanted):
+            torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-4)  # products may be bfloat16
 
     def test_orthogonalised_matrices_have_singular_values_near_one(self) -> None:
         torch.manual_seed(1)
