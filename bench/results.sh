@@ -16,7 +16,7 @@ readonly BASTION="build/release/bastion"
 measure() {
     local folder=${1:?"usage: bench/results.sh measure FOLDER"} limit=${LIMIT:-8} sets=() name
     for name in gsm8k humaneval mbpp math500 mt_bench alpaca; do sets+=(--prompts "$folder/$name.jsonl"); done
-    [ "$(wc -l <"$folder/gsm8k.jsonl")" -ge 32 ] || { echo "results: error: gsm8k.jsonl has fewer than 32 prompts" >&2; exit 2; }
+    [ "$(wc -l <"$folder/gsm8k.jsonl")" -ge 64 ] || { echo "results: error: gsm8k.jsonl has fewer than 64 prompts" >&2; exit 2; }
     mkdir -p "$OUT"
     "$BASTION" calibrate
     "$BASTION" bench "${sets[@]}" --limit "$limit" --max-tokens 128 --repeat 3 --out "$OUT/greedy.json" \
@@ -28,7 +28,7 @@ measure() {
         --methods ar,tree@curve,tree@static
     "$BASTION" bench "${sets[@]}" --limit "$((limit / 2))" --max-tokens 128 --repeat 2 --temperature 1 \
         --out "$OUT/sampled.json" --methods ar,chain,tree@curve,tree:4,tree:8
-    "$BASTION" bench --prompts "$folder/gsm8k.jsonl" --limit 32 --max-tokens 64 --repeat 2 --concurrency 1,4,16,32 \
+    "$BASTION" bench --prompts "$folder/gsm8k.jsonl" --limit 64 --max-tokens 64 --repeat 2 --concurrency 1,4,16,32,64 \
         --methods ar,chain,tree,tree:4,tree:8,tree:16 --out "$OUT/batch.json"
 }
 
