@@ -17,8 +17,8 @@ namespace bastion {
 /// Means of the first kMemory cycles, then running ones that forget at that rate.
 class DraftRecord {
  public:
-    /// A tree of `nodes` nodes, best first; `accepted`: those the target drew at, root first, without copies of the text,
-    /// which would have been there without a draft.
+    /// A tree of `nodes` nodes, best first; `accepted`: those the target drew at, root first, without copies of the
+    /// text, which would have been there without a draft.
     void observe(int nodes, std::span<const std::int32_t> accepted);
 
     double tokens(int nodes) const { return at(nodes).tokens; }  ///< drawn by a cycle, at least 1

@@ -108,9 +108,9 @@ class BudgetSearch {
 /// Decides per session whether the next cycle drafts at all: off while drafted cycles gain less than cycles without a
 /// draft would have (plain steps, or trees of copies), with probes to come back. Deterministic in what it is told.
 ///
-/// The gain is a running average g <- (1-w) g + w emitted * undrafted_token_ms / cycle_ms with w = 0.2. The first 4 drafted
-/// cycles are free; after them g < 1 turns drafting off. While off, one single cycle is drafted after 8 and then after
-/// every 16 undrafted cycles, and weighs w = 0.5; a probe that gains is followed by another at once. Hence
+/// The gain is a running average g <- (1-w) g + w emitted * undrafted_token_ms / cycle_ms with w = 0.2. The first 4
+/// drafted cycles are free; after them g < 1 turns drafting off. While off, one single cycle is drafted after 8 and
+/// then after every 16 undrafted cycles, and weighs w = 0.5; a probe that gains is followed by another at once. Hence
 /// - hopeless text pays for at most one drafted cycle in 17;
 /// - text that becomes good is drafted again within 16 undrafted cycles and k probes, where k is the smallest number
 ///   with o - (o - g) / 2^k >= 1 for a gain o of the new text: 20 cycles in all for o >= 1.1 and g >= 0.2.
