@@ -37,6 +37,7 @@ RecordedAcceptance recorded_acceptance(std::span<const RecordedCycle> cycles) {
     std::vector<int> sizes;
     for (const RecordedCycle& cycle : cycles) {
         if (cycle.drafted()) sizes.push_back(cycle.nodes());
+        if (!cycle.drafted() && cycle.nodes() > 1) ++result.undrafted_trees;
     }
     std::sort(sizes.begin(), sizes.end());
     result.cycles = static_cast<int>(sizes.size());

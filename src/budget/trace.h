@@ -41,6 +41,7 @@ Status check_best_first(std::span<const RecordedCycle> cycles, const std::string
 /// What the drafted cycles of a trace say about trees of at most `known_nodes` nodes.
 struct RecordedAcceptance {
     int cycles = 0;                 ///< drafted ones
+    int undrafted_trees = 0;        ///< left out: copies of the text alone
     int smallest = 0, largest = 0;  ///< trees
     int known_nodes = 1;        ///< at least 95 % of the cycles recorded so many nodes; the others count as they are
     std::vector<double> gains;  ///< mean tokens that node i+2 added, known_nodes - 1 of them

@@ -91,7 +91,8 @@ class AnswerRun {
         if (skipped_ > 0) text += ", " + std::to_string(skipped_) + " skipped (too long for the context)";
         const int left = static_cast<int>(waiting_.size()) - written_ - skipped_;
         if (left > 0) text += ", " + std::to_string(left) + " left";
-        return text + ": " + std::to_string(written_tokens_) + " tokens, " + rate_text(tokens_per_s());
+        const double rate = static_cast<double>(written_tokens_) / std::max(1e-3, seconds());
+        return text + ": " + std::to_string(written_tokens_) + " tokens, " + rate_text(rate);
     }
 
  private:

@@ -38,7 +38,10 @@ void declare(Flags& flags, GenerateFlags& o) {
 
 /// The prompt's text from whichever flag gave it, checked to be UTF-8.
 Result<std::string> read_prompt(const Flags& flags, const GenerateFlags& o) {
-    if (flags.given("prompt") == flags.given("prompt-file")) {
+    if (flags.given("prompt") && flags.given("prompt-file")) {
+        return bad_input("generate takes --prompt TEXT or --prompt-file FILE, not both");
+    }
+    if (!flags.given("prompt") && !flags.given("prompt-file")) {
         return bad_input("generate needs one of --prompt TEXT and --prompt-file FILE");
     }
     if (flags.given("prompt")) {

@@ -161,6 +161,12 @@ std::vector<std::string> PlanReport::notes() const {
     } else if (last == max_nodes && best_is(last)) {
         notes.push_back(format("the best N is the largest allowed, --max-nodes %d", max_nodes));
     }
+    if (recorded && recorded->undrafted_trees > 0) {
+        notes.push_back(
+            format("trees of copies without a draft say nothing about a drafter: %d cycles are left out, record with "
+                   "--no-lookup to have all drafted",
+                   recorded->undrafted_trees));
+    }
     for (const PlanPoint& p : points) {
         if (p.first_decrease_nodes == 0 || p.first_decrease_nodes == p.best_nodes) continue;
         notes.push_back(

@@ -90,7 +90,11 @@ TEST(Trace, SmallerTreesWouldHaveDrawnTheBeginningOfTheWalk) {
 }
 
 TEST(Trace, CountsTokensBySizeByHand) {
-    const RecordedAcceptance recorded = recorded_acceptance(read(example()));
+    auto with_copies = example();  // a cycle of copies alone changes nothing else
+    with_copies.push_back(cycle({kRoot, {0, 1, -0.1, true}, {1, 2, -0.2, true}}, 0, 8));
+    const RecordedAcceptance recorded = recorded_acceptance(read(with_copies));
+    EXPECT_EQ(recorded.undrafted_trees, 1);
+    EXPECT_EQ(recorded_acceptance(read(example())).undrafted_trees, 0);
     EXPECT_EQ(recorded.cycles, 3) << "the plain cycle does not count";
     EXPECT_EQ(recorded.smallest, 4);
     EXPECT_EQ(recorded.largest, 5);

@@ -149,7 +149,7 @@ TEST(GenerateTest, AnEmptyRawPromptStartsFromTheBeginningOfTextOrIsRefused) {
 
 TEST(GenerateTest, RefusesBadPrompts) {
     expect_refused(run(generate({})), "--prompt TEXT and --prompt-file");
-    expect_refused(run(generate({"--prompt", "a", "--prompt-file", "b"})), "--prompt TEXT and --prompt-file");
+    expect_refused(run(generate({"--prompt", "a", "--prompt-file", "b"})), "not both");
     expect_refused(run(generate({"--prompt", "a\xff"})), "valid UTF-8");
     expect_refused(run(generate({"--prompt-file", write_file("latin1", "caf\xe9")})), "valid UTF-8");
     expect_refused(run(generate({"--prompt-file", "/nonexistent/prompt"})), "'/nonexistent/prompt'");

@@ -326,7 +326,8 @@ TEST(Sampling, RefusesWhatItCannotDo) {
 
 TEST(Reuse, OfASlotLeavesNoTrace) {
     const std::vector<Token> other = chat_prompt(engine(), "Write a poem in which every line begins with S.");
-    const GenerateOptions o = method(Method::tree, 12);
+    GenerateOptions o = method(Method::tree, 12);
+    o.no_lookup = true;  // how far copies are trusted is learned over all sessions
     const Answer long_fresh = answer(engine(), counting(), o);
     const Answer short_fresh = answer(engine(), {1, 30, 31}, o);
 
@@ -345,7 +346,8 @@ TEST(Reuse, OfASlotLeavesNoTrace) {
 
 TEST(Reuse, OfTheSamePromptKeepsItsCache) {
     const auto session = new_session(engine());
-    const GenerateOptions o = method(Method::tree, 12);
+    GenerateOptions o = method(Method::tree, 12);
+    o.no_lookup = true;  // as above
     const Answer first = answer(engine(), *session, counting(), o);
     const Answer second = answer(engine(), *session, counting(), o);
     EXPECT_EQ(second.stats.reused_tokens, static_cast<int>(counting().size()) - 1);
@@ -364,7 +366,9 @@ TEST(Reuse, OfAConversationEqualsAFreshOne) {
         const std::vector<Token> next = engine().encode(", and then", false);
         conversation.insert(conversation.end(), next.begin(), next.end());
     }
-    const Answer kept = answer(engine(), *session, conversation, method(Method::tree, 12, 24));
+    GenerateOptions o = method(Method::tree, 12, 24);
+    o.no_lookup = true;  // as above
+    const Answer kept = answer(engine(), *session, conversation, o);
     ASSERT_GT(kept.stats.reused_tokens, 0);
     session->interrupt();
     EXPECT_TRUE(session->done());
@@ -372,7 +376,7 @@ TEST(Reuse, OfAConversationEqualsAFreshOne) {
     EngineOptions options;
     options.ctx = 512;
     const auto fresh = open_embedded(options);
-    const Answer alone = answer(*fresh, conversation, method(Method::tree, 12, 24));
+    const Answer alone = answer(*fresh, conversation, o);
     EXPECT_EQ(kept.tokens, alone.tokens);
     EXPECT_EQ(kept.stats.cycles, alone.stats.cycles);
 }
