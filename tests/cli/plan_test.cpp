@@ -144,9 +144,10 @@ TEST(PlanTest, ATraceOfGenerateIsUnderstood) {
     const std::string trace = scratch_path("plan-trace.jsonl");
     const std::vector<std::string> pair{"--target", model_path("tiny-llama3"), "--drafter",
                                         model_path("tiny-llama3-dflash")};
-    const Outcome generated = testing::run({.args = with({"generate", "--prompt", "one two", "--max-tokens", "40",
-                                                          "--ignore-eos", "--budget", "6", "--trace", trace},
-                                                         pair)});
+    const Outcome generated =
+        testing::run({.args = with({"generate", "--prompt", "one two", "--max-tokens", "40", "--ignore-eos", "--budget",
+                                    "6", "--no-lookup", "--trace", trace},
+                                   pair)});
     ASSERT_EQ(generated.code, 0) << generated.err;
     const Json json = plan_json(with(pair, {"--device", "l4", "--trace", trace}));
     EXPECT_EQ(json["acceptance"]["largest"], 6);

@@ -217,7 +217,7 @@ class Pipeline(unittest.TestCase):
         done = subprocess.run([str(BASTION), "generate", "--target", str(TARGET), "--drafter",
                                str(self.folder / "drafter.gguf"), "--prompt",
                                f"one two three, {number} and {number * 7}", "--method", "tree", "--budget", "16",
-                               "--max-tokens", "30", "--trace", str(trace), "--stats", "json"],
+                               "--max-tokens", "30", "--no-lookup", "--trace", str(trace), "--stats", "json"],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         drafter = load_drafter(self.folder / "drafter.gguf").eval()
