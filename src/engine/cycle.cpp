@@ -114,15 +114,15 @@ CycleRunner::Entry CycleRunner::plan(SessionState& s) {
         e.off_reason = "method ar";
         return e;
     }
-    if (!models_.draft) e.off_reason = "no drafter";
     if (e.max_depth <= 0) {
-        if (e.off_reason.empty()) e.off_reason = "last token";
+        e.off_reason = "last token";
     } else if (o.method == Method::tree && o.budget == 1) {
-        if (e.off_reason.empty()) e.off_reason = "budget 1";
+        e.off_reason = "budget 1";
     } else {
         if (o.method == Method::tree && !o.no_lookup) e.copied = Copies::find(s.tokens(), e.max_depth);
         e.drafted = models_.draft != nullptr;
     }
+    if (!models_.draft) e.off_reason = "no drafter";
     return e;
 }
 

@@ -5,13 +5,23 @@
 
 namespace bastion::test {
 
-std::unique_ptr<Engine> open_embedded(EngineOptions options) {
+namespace {
+
+std::unique_ptr<Engine> open_target(EngineOptions options) {
     options.target = BASTION_DEPS_DIR "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-    options.drafter = BASTION_SOURCE_DIR "/models/smollm2-135m-dflash.gguf";
     auto engine = Engine::open(options);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     return engine.ok() ? std::move(engine).value() : nullptr;
 }
+
+}  // namespace
+
+std::unique_ptr<Engine> open_embedded(EngineOptions options) {
+    options.drafter = BASTION_SOURCE_DIR "/models/smollm2-135m-dflash.gguf";
+    return open_target(std::move(options));
+}
+
+std::unique_ptr<Engine> open_without_drafter(EngineOptions options) { return open_target(std::move(options)); }
 
 std::unique_ptr<Session> new_session(Engine& engine) {
     auto session = engine.open_session();

@@ -14,6 +14,9 @@ namespace bastion::test {
 /// An engine on the embedded pair, or a test failure with the error's sentence.
 std::unique_ptr<Engine> open_embedded(EngineOptions options = {});
 
+/// An engine on the embedded target alone.
+std::unique_ptr<Engine> open_without_drafter(EngineOptions options = {});
+
 /// One session that answers one prompt after another, with what the answer brought.
 struct Answer {
     std::vector<Token> tokens;
