@@ -153,7 +153,7 @@ def topology_pairs(results: Results) -> list[TopologyPair]:
 
 @dataclass
 class Acceptance:
-    """Cycles of one method: the committed length that the drafter promised, and the one there was."""
+    """Trees of one method, drafted or copied: the committed length that was promised, and the one there was."""
 
     method: str
     surrogate: list[float]

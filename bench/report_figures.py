@@ -135,7 +135,7 @@ def acceptance(results: data.Results) -> Figure | None:
         most = max(promised.max(), there_was.max())
         axes.plot([1, most], [1, most], color="grey", linestyle=":", label="equal")
         correlation = "-" if a.pearson is None else f"{a.pearson:.2f}"
-        axes.set_title(f"{a.method}: Pearson {correlation}, {a.cycles} cycles", fontsize=10)
+        axes.set_title(f"{a.method}: Pearson {correlation}, {a.cycles} trees", fontsize=10)
         axes.set_xlabel("promised length (surrogate)")
         axes.set_ylabel("committed length")
     grid.flat[0].legend(fontsize=8, loc="upper left")

@@ -87,7 +87,7 @@ def topology(results: data.Results) -> str:
 def acceptance(results: data.Results) -> str:
     rows = [[a.method, str(a.cycles), "-" if a.pearson is None else f"{a.pearson:.3f}"]
             for a in data.acceptances(results)]
-    return table(["method", "drafted cycles", "Pearson"], rows)
+    return table(["method", "trees", "Pearson"], rows)
 
 
 def costs(results: data.Results) -> str:

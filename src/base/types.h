@@ -21,6 +21,20 @@ struct Lattice {
     float logprob(int row, int rank) const { return logprobs[static_cast<std::size_t>(row) * width + rank]; }
 };
 
+/// What other earlier occurrences of (nearly) the same words say about a copied token.
+enum class Support {
+    none,          ///< there are no others
+    confirmed,     ///< all go on with the same token
+    mixed,         ///< some do
+    contradicted,  ///< none does
+};
+
+/// What speaks for a copied token.
+struct CopyEvidence {
+    int matched = 0;  ///< tokens before it that equal those before its source
+    Support support = Support::none;
+};
+
 /// The rank of a node that continues a copy of earlier text (tree/lookup.h).
 inline constexpr std::int32_t kCopied = -1;
 

@@ -15,7 +15,7 @@ constexpr double kLeastShareOfRoofline = 1e-3;
 constexpr double kLeastMs = 1e-6;
 
 constexpr int kFreeDrafts = 4;
-constexpr double kGainAlpha = 0.2, kProbeAlpha = 0.5;
+constexpr double kGainAlpha = 0.1, kProbeAlpha = 0.5;
 constexpr int kFirstProbe = 8, kProbeCap = 16;
 
 double believable(double predicted_ms, double bare_ms) {

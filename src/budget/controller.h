@@ -108,10 +108,13 @@ class BudgetSearch {
 /// Decides per session whether the next cycle drafts at all: off while drafted cycles gain less than cycles without a
 /// draft would have (plain steps, or trees of copies), with probes to come back. Deterministic in what it is told.
 ///
-/// The gain is a running average g <- (1-w) g + w emitted * undrafted_token_ms / cycle_ms with w = 0.2. The first 4
-/// drafted cycles are free; after them g < 1 turns drafting off. While off, one single cycle is drafted after 8 and
-/// then after every 16 undrafted cycles, and weighs w = 0.5; a probe that gains is followed by another at once. Hence
-/// - hopeless text pays for at most one drafted cycle in 17;
+/// The gain is a running average g <- (1-w) g + w emitted * undrafted_token_ms / cycle_ms with w = 0.1, g = 1.15 at
+/// first: what one cycle brings varies by half of itself, so a shorter memory would turn off a draft that gains 5 %
+/// by chance, and a lower start would do so before the memory fills. The first 4 drafted cycles are free; after them
+/// g < 1 turns drafting off. While off, one single cycle is drafted after 8 and then after every 16 undrafted cycles,
+/// and weighs w = 0.5; a probe that gains is followed by another at once. Hence
+/// - text that gains o < 1 from the start is drafted for at most max(4, 1 + ln((1 - o) / (1.15 - o)) / ln 0.9) cycles;
+/// - hopeless text pays for at most one drafted cycle in 17 after that;
 /// - text that becomes good is drafted again within 16 undrafted cycles and k probes, where k is the smallest number
 ///   with o - (o - g) / 2^k >= 1 for a gain o of the new text: 20 cycles in all for o >= 1.1 and g >= 0.2.
 class DraftSwitch {
@@ -123,14 +126,13 @@ class DraftSwitch {
     void observe_drafted(int emitted, double cycle_ms, double undrafted_token_ms);
 
     bool off() const { return off_; }
-    double gain() const {
-        return gain_;
-    }  ///< running realised speed-up over plain decoding of drafted cycles; 1 at first
+    /// Running realised speed-up of drafted cycles over undrafted ones.
+    double gain() const { return gain_; }
 
  private:
     void adapt_probing(double realised);
 
-    double gain_ = 1.0;
+    double gain_ = 1.15;
     int drafted_ = 0;  // cycles observed, counted up to the free ones
     bool off_ = false;
     int interval_ = 0;   // undrafted cycles before the next probe

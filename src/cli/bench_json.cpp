@@ -76,12 +76,12 @@ Json totals_json(const BenchMethod& method, const MethodTotals& sum, double plai
     return json;
 }
 
-/// Promised against committed lengths of the drafted cycles; null without any.
+/// Promised against committed lengths of the trees, drafted or copied; null without any.
 Json samples_json(const BenchResults& results, std::size_t method) {
     std::vector<CycleSample> samples;
     for (const BenchEntry& entry : results.entries) {
         if (entry.method != method) continue;
-        samples.insert(samples.end(), entry.best.drafted.begin(), entry.best.drafted.end());
+        samples.insert(samples.end(), entry.best.trees.begin(), entry.best.trees.end());
     }
     if (samples.empty()) return nullptr;
     const auto correlation = pearson(samples);

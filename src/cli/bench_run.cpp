@@ -48,14 +48,14 @@ class EngineAnswerer : public Answerer {
         run.off_cycles = stats.off_cycles;
         run.nodes = stats.nodes;
         run.stages = {stats.draft_ms, stats.build_ms, stats.verify_ms, stats.commit_ms};
-        run.drafted = std::move(samples_);
+        run.trees = std::move(samples_);
         run.interrupted = stats.stop_reason == StopReason::interrupted;
         return run;
     }
 
  private:
     void take_sample(const CycleTrace& cycle) {
-        if (cycle.draft_ms <= 0) return;
+        if (cycle.nodes.size() < 2) return;  // a plain step promises nothing
         CycleSample sample;
         for (const CycleTrace::TraceNode& node : cycle.nodes) {
             sample.surrogate += std::exp(node.logprob);
@@ -92,7 +92,7 @@ void BenchRun::add(const BenchRun& answer) {
     nodes += answer.nodes;
     decode_s += answer.decode_s;
     stages.add(answer.stages);
-    drafted.insert(drafted.end(), answer.drafted.begin(), answer.drafted.end());
+    trees.insert(trees.end(), answer.trees.begin(), answer.trees.end());
     interrupted = interrupted || answer.interrupted;
 }
 

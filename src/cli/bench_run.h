@@ -33,8 +33,8 @@ struct BenchRun {
     int off_cycles = 0;  ///< without a draft
     long nodes = 0;
     double decode_s = 0;
-    StageTimes stages;                 ///< of our engine alone
-    std::vector<CycleSample> drafted;  ///< every cycle that drafted
+    StageTimes stages;               ///< of our engine alone
+    std::vector<CycleSample> trees;  ///< every cycle that verified more than the root
     bool interrupted = false;
     bool cut_short = false;  ///< a later turn did not fit the context any more
 

@@ -18,7 +18,7 @@ struct Timed {
     double per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };
 
-/// One drafted cycle: what the drafter promised and what the target made of it.
+/// One tree: what was promised and what the target made of it.
 struct CycleSample {
     double surrogate = 0;  ///< sum of rho over the tree, root included
     int committed = 0;     ///< accepted nodes, root included

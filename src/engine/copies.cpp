@@ -19,7 +19,7 @@ Continuation Copies::find(std::span<const Token> text, int most) { return look_u
 CopiedPath Copies::path(const Continuation& copy, int rows) const {
     CopiedPath path{copy.tokens, {}};
     for (int i = 0; i < std::ssize(copy.tokens); ++i) {
-        path.weights.push_back((i < rows ? beside_draft_ : alone_).weight(copy.matched + i));
+        path.weights.push_back((i < rows ? beside_draft_ : alone_).weight(copy.evidence[i]));
     }
     return path;
 }
@@ -33,7 +33,7 @@ CopyOffer Copies::offer(const Continuation& copy, Token root, const LatencyModel
     offer.nodes = grow(builder, search, max_nodes);
     offer.surrogate = builder.take(offer.nodes).surrogate;
     offer.cycle_ms = search.predicted_cycle_ms();
-    if (offer.nodes > 1) offer.weight = alone_.weight(copy.matched);
+    if (offer.nodes > 1) offer.weight = alone_.weight(copy.evidence.front());
     return offer;
 }
 
@@ -42,9 +42,9 @@ void Copies::learn(const Continuation& copy, const Lattice& lattice, const Confi
     bool hit = true;
     for (int i = 0; hit && i < std::ssize(copy.tokens) && i < std::ssize(drawn); ++i) {
         hit = drawn[i] == copy.tokens[i];
-        alone_.observe(copy.matched + i, 0.0, hit);
+        alone_.observe(copy.evidence[i], 0.0, hit);
         if (i >= lattice.depth) continue;
-        beside_draft_.observe(copy.matched + i, confidence.probability(lattice, i + 1, copy.tokens[i]), hit);
+        beside_draft_.observe(copy.evidence[i], confidence.probability(lattice, i + 1, copy.tokens[i]), hit);
     }
 }
 

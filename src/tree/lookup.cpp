@@ -5,6 +5,12 @@
 namespace bastion {
 namespace {
 
+/// An earlier place with the same token (or more) before it.
+struct Occurrence {
+    std::size_t next;  ///< index of what follows there
+    int matched;       ///< tokens before it that equal the end of the history
+};
+
 /// How many tokens before `a` and before `b` agree, at most kLongestMatch; a < b.
 int agreement(std::span<const Token> history, std::size_t a, std::size_t b) {
     const int most = static_cast<int>(std::min<std::size_t>(a, kLongestMatch));
@@ -13,24 +19,50 @@ int agreement(std::span<const Token> history, std::size_t a, std::size_t b) {
     return agree;
 }
 
+/// All of them, the latest first.
+std::vector<Occurrence> occurrences(std::span<const Token> history) {
+    std::vector<Occurrence> found;
+    const std::size_t end = history.size();
+    for (std::size_t at = end; at-- > 1;) {
+        if (const int matched = agreement(history, at, end)) found.push_back({at, matched});
+    }
+    return found;
+}
+
+/// The latest of the longest.
+Occurrence best_of(const std::vector<Occurrence>& found) {
+    return *std::ranges::max_element(found, {}, &Occurrence::matched);
+}
+
 }  // namespace
 
 Continuation look_up(std::span<const Token> history, int most) {
-    const std::size_t end = history.size();
-    Continuation found;
-    std::size_t from = 0;
-    for (std::size_t at = end; at-- > 1 && found.matched < kLongestMatch;) {
-        const int matched = agreement(history, at, end);
-        if (matched <= found.matched) continue;
-        found.matched = matched;
-        from = at;
-    }
-    if (found.matched == 0) return found;
+    Continuation copy;
+    std::vector<Occurrence> found = occurrences(history);
+    if (found.empty()) return copy;
+    const Occurrence source = best_of(found);
+    std::erase_if(found, [&](const Occurrence& o) { return o.next == source.next; });
     for (int i = 0; i < most; ++i) {
-        const std::size_t at = from + i;
-        found.tokens.push_back(at < end ? history[at] : found.tokens[at - end]);
+        const auto following = [&](const Occurrence& o) {
+            const std::size_t at = o.next + i;
+            return at < history.size() ? history[at] : copy.tokens[at - history.size()];
+        };
+        const Token token = following(source);
+        int others = 0, agreeing = 0;
+        for (const Occurrence& o : found) {
+            if (o.matched + i < (source.matched + i) / 2) continue;
+            ++others;
+            agreeing += following(o) == token ? 1 : 0;
+        }
+        const Support support = others == 0          ? Support::none
+                                : agreeing == others ? Support::confirmed
+                                : agreeing > 0       ? Support::mixed
+                                                     : Support::contradicted;
+        std::erase_if(found, [&](const Occurrence& o) { return following(o) != token; });
+        copy.tokens.push_back(token);
+        copy.evidence.push_back({source.matched + i, support});
     }
-    return found;
+    return copy;
 }
 
 }  // namespace bastion

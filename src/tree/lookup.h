@@ -4,20 +4,25 @@
 #include <span>
 #include <vector>
 
-#include "bastion/token.h"
+#include "base/types.h"
 
 namespace bastion {
 
-/// What followed the latest earlier occurrence of the longest suffix of a text.
+/// What followed the latest earlier occurrence of the longest suffix of a text. Empty if the last token is new.
 struct Continuation {
-    int matched = 0;  ///< tokens of that suffix, at most kLongestMatch; 0: its last token is new
     std::vector<Token> tokens;
+    std::vector<CopyEvidence> evidence;  ///< of each of them
 };
 
-inline constexpr int kLongestMatch = 16;
+/// Longer equal suffixes are not told apart.
+inline constexpr int kLongestMatch = 65;
 
 /// The continuation of `history`, `most` tokens. An occurrence that overlaps the end goes on with its own continuation,
-/// so that a loop is followed for as long as one likes. Linear in the history, no state.
+/// so that a loop is followed for as long as one likes.
+///
+/// A token's evidence: the suffix before it is as long as the one found and the tokens copied since; its support comes
+/// from the other occurrences of at least half of that suffix (which all contain the tokens copied since). Looks at
+/// every token of the history once, and at kLongestMatch more where it equals the last one; no state.
 Continuation look_up(std::span<const Token> history, int most);
 
 }  // namespace bastion

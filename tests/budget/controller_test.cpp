@@ -315,12 +315,27 @@ TEST(DraftSwitch, KeepsDraftingWhileItGains) {
     EXPECT_NEAR(text.drafting.gain(), 1.3, 1e-9);
 }
 
+TEST(DraftSwitch, TextThatLosesALittleGoesOffAfterTheDocumentedCycles) {
+    for (const double loss : {0.5, 0.8, 0.9, 0.95}) {
+        Text text;
+        const double cycles = 1 + std::log((1 - loss) / (1.15 - loss)) / std::log(0.9);
+        text.run(std::max(4, static_cast<int>(cycles)), loss);
+        EXPECT_TRUE(text.drafting.off()) << loss;
+    }
+}
+
+TEST(DraftSwitch, AFewPoorCyclesDoNotEndASmallGain) {
+    Text text;
+    for (int i = 0; i < 100; ++i) text.run(1, i % 3 == 2 ? 1.98 : 0.6);  // 1.06 on average
+    EXPECT_FALSE(text.drafting.off());
+}
+
 TEST(DraftSwitch, GainIsTheDocumentedAverage) {
     DraftSwitch drafting;
     drafting.observe_drafted(3, 10, 5);
-    EXPECT_DOUBLE_EQ(drafting.gain(), 0.8 * 1 + 0.2 * 1.5);
+    EXPECT_DOUBLE_EQ(drafting.gain(), 0.9 * 1.15 + 0.1 * 1.5);
     drafting.observe_drafted(1, 10, 5);
-    EXPECT_DOUBLE_EQ(drafting.gain(), 0.8 * 1.1 + 0.2 * 0.5);
+    EXPECT_DOUBLE_EQ(drafting.gain(), 0.9 * (0.9 * 1.15 + 0.1 * 1.5) + 0.1 * 0.5);
 }
 
 TEST(DraftSwitch, HopelessTextPaysForFewProbes) {
@@ -373,7 +388,7 @@ TEST(DraftSwitch, BrokenClocksAreIgnored) {
     drafting.observe_drafted(3, 0, 0);
     drafting.observe_drafted(3, 0, 5);
     drafting.observe_drafted(3, 5, std::nan(""));
-    EXPECT_EQ(drafting.gain(), 1.0);
+    EXPECT_EQ(drafting.gain(), DraftSwitch().gain());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -10,28 +11,47 @@ namespace {
 
 using Beside = CopyWeights::Beside;
 
-TEST(CopyWeights, StartBelowOneAndTrustLongerMatchesMore) {
+constexpr Support kSupports[] = {Support::contradicted, Support::mixed, Support::none, Support::confirmed};
+
+TEST(CopyWeights, StartBelowOneAndTrustLongerMatchesAndMoreSupport) {
     for (const Beside beside : {Beside::draft, Beside::nothing}) {
         const CopyWeights weights(beside);
-        for (int m = 2; m <= 16; ++m) EXPECT_GT(weights.weight(m), weights.weight(m - 1));
-        EXPECT_LT(weights.weight(16), 0.9);
-        EXPECT_EQ(weights.weight(99), weights.weight(16));
+        double least = 0;
+        for (const Support support : kSupports) {
+            for (int m = 2; m <= 100; ++m) {
+                EXPECT_GE(weights.weight({m, support}), weights.weight({m - 1, support}));
+            }
+            EXPECT_LT(weights.weight({100, support}), 1.0);
+            EXPECT_EQ(weights.weight({1000, support}), weights.weight({CopyWeights::kMost, support}));
+            EXPECT_GT(weights.weight({1, support}), least);
+            least = weights.weight({1, support});
+        }
     }
-    EXPECT_DOUBLE_EQ(CopyWeights(Beside::draft).weight(1), 0.125);
-    EXPECT_DOUBLE_EQ(CopyWeights(Beside::nothing).weight(1), 1.0 / 3);
+    EXPECT_DOUBLE_EQ(CopyWeights(Beside::nothing).weight({1, Support::none}), 1.0 / 3);
+    EXPECT_DOUBLE_EQ(CopyWeights(Beside::draft).weight({1, Support::none}), 1.0 / 9);
+}
+
+TEST(CopyWeights, TellLengthsApartAsDocumented) {
+    const CopyWeights weights(Beside::nothing);
+    const int last[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64};
+    for (int m = 1; m < 70; ++m) {
+        const bool differs = weights.weight({m, Support::none}) != weights.weight({m + 1, Support::none});
+        EXPECT_EQ(differs, std::ranges::count(last, m) == 1) << m;
+    }
 }
 
 /// A world in which the text repeats itself with probability `w`, and else a token is drawn, the copied one with
 /// probability q.
 double learned(double w, double largest_q, unsigned seed) {
     CopyWeights weights(Beside::draft);
+    const CopyEvidence evidence{3, Support::none};
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> uniform(0.0, 1.0);
     double sum = 0;
     for (int i = 0; i < 6000; ++i) {
         const double q = largest_q * uniform(random);
-        weights.observe(3, q, uniform(random) < w || uniform(random) < q);
-        if (i >= 3000) sum += weights.weight(3);
+        weights.observe(evidence, q, uniform(random) < w || uniform(random) < q);
+        if (i >= 3000) sum += weights.weight(evidence);
     }
     return sum / 3000;
 }
@@ -43,16 +63,17 @@ TEST(CopyWeights, LearnWhatTheDrafterDidNotKnow) {
     }
 }
 
-TEST(CopyWeights, OtherLengthsKeepTheirWeight) {
+TEST(CopyWeights, OtherEvidenceKeepsItsWeight) {
     CopyWeights weights(Beside::draft);
-    for (int i = 0; i < 100; ++i) weights.observe(2, 0.0, false);
-    EXPECT_LT(weights.weight(2), 0.1);
-    EXPECT_EQ(weights.weight(3), CopyWeights(Beside::draft).weight(3));
-    for (int i = 0; i < 10000; ++i) weights.observe(2, 0.0, false);
-    EXPECT_GT(weights.weight(2), 0.0) << "never certain, so it can come back";
-    const double before = weights.weight(5);
-    weights.observe(5, std::nan(""), true);
-    EXPECT_EQ(weights.weight(5), before);
+    const CopyWeights fresh(Beside::draft);
+    for (int i = 0; i < 100; ++i) weights.observe({2, Support::none}, 0.0, false);
+    EXPECT_LT(weights.weight({2, Support::none}), 0.1);
+    EXPECT_EQ(weights.weight({3, Support::none}), fresh.weight({3, Support::none}));
+    EXPECT_EQ(weights.weight({2, Support::mixed}), fresh.weight({2, Support::mixed}));
+    for (int i = 0; i < 10000; ++i) weights.observe({2, Support::none}, 0.0, false);
+    EXPECT_GT(weights.weight({2, Support::none}), 0.0) << "never certain, so it can come back";
+    weights.observe({5, Support::none}, std::nan(""), true);
+    EXPECT_EQ(weights.weight({5, Support::none}), fresh.weight({5, Support::none}));
 }
 
 TEST(CopyBeatsDraft, AgreesWithBothSpeeds) {

@@ -118,7 +118,7 @@ BenchResults two_sets() {
             BenchRun one = run("same", 11, 5, seconds[p / 2][m]);
             one.prompt_tokens = p < 3 ? 100 : 2000;
             one.stages = {5, 1, 20, 2};
-            if (m > 0) one.drafted = {{1.5, 1}, {2.5, 2}, {3.5, 3}};
+            if (m > 0) one.trees = {{1.5, 1}, {2.5, 2}, {3.5, 3}};
             results.entries.push_back(entry(p, m, one));
         }
     }
@@ -177,7 +177,7 @@ TEST(BenchReportTest, EveryMethodSaysWhatMeansSomethingForIt) {
     EXPECT_FALSE(ar.contains("budget"));
     EXPECT_FALSE(llama.contains("time"));
     EXPECT_DOUBLE_EQ(ar["time"]["verify_ms"], 80.0) << "of all prompts";
-    EXPECT_FALSE(ar.contains("acceptance")) << "it drafted nothing";
+    EXPECT_FALSE(ar.contains("acceptance")) << "it grew no tree";
     EXPECT_EQ(adaptive["acceptance"]["cycles"], 12);
     EXPECT_DOUBLE_EQ(adaptive["acceptance"]["pearson"], 1.0);
     EXPECT_EQ(adaptive["acceptance"]["surrogate"].size(), adaptive["acceptance"]["committed"].size());

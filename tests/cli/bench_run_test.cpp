@@ -27,17 +27,17 @@ TEST(BenchRunTest, LaterTurnsFollowTheMethodsOwnAnswers) {
     EXPECT_DOUBLE_EQ(run->stages.verify_ms, 22.0) << "both turns";
 }
 
-TEST(BenchRunTest, KeepsASampleOfEveryDraftedCycle) {
+TEST(BenchRunTest, KeepsASampleOfEveryTree) {
     FakeEngine engine;
     GenerateOptions options;
     options.method = Method::chain;
     const auto run = run_prompt(engine, *make_engine_answerer(engine, options), {"id", 1, {"one", "two"}}, {});
     ASSERT_TRUE(run.ok());
-    ASSERT_EQ(run->drafted.size(), 10u) << "two answers of six bytes, the first byte of each from the prefill";
-    EXPECT_DOUBLE_EQ(run->drafted.back().surrogate, 1.5);
-    EXPECT_EQ(run->drafted.back().committed, 1);
+    ASSERT_EQ(run->trees.size(), 10u) << "two answers of six bytes, the first byte of each from the prefill";
+    EXPECT_DOUBLE_EQ(run->trees.back().surrogate, 1.5);
+    EXPECT_EQ(run->trees.back().committed, 1);
     options.method = Method::ar;
-    EXPECT_TRUE(run_prompt(engine, *make_engine_answerer(engine, options), {"id", 1, {"one"}}, {})->drafted.empty());
+    EXPECT_TRUE(run_prompt(engine, *make_engine_answerer(engine, options), {"id", 1, {"one"}}, {})->trees.empty());
 }
 
 TEST(BenchRunTest, EveryPromptStartsFromAnEmptyCache) {
