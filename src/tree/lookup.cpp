@@ -5,6 +5,9 @@
 namespace bastion {
 namespace {
 
+/// Of a loop that goes on for thousands of tokens so many occurrences tell enough.
+constexpr std::size_t kEnough = 64;
+
 /// An earlier place with the same token (or more) before it.
 struct Occurrence {
     std::size_t next;  ///< index of what follows there
@@ -19,12 +22,15 @@ int agreement(std::span<const Token> history, std::size_t a, std::size_t b) {
     return agree;
 }
 
-/// All of them, the latest first.
+/// The latest first: all of them, or kEnough if one of those is as long as is told apart.
 std::vector<Occurrence> occurrences(std::span<const Token> history) {
     std::vector<Occurrence> found;
     const std::size_t end = history.size();
-    for (std::size_t at = end; at-- > 1;) {
-        if (const int matched = agreement(history, at, end)) found.push_back({at, matched});
+    int longest = 0;
+    for (std::size_t at = end; at-- > 1 && (longest < kLongestMatch || found.size() < kEnough);) {
+        const int matched = agreement(history, at, end);
+        if (matched > 0) found.push_back({at, matched});
+        longest = std::max(longest, matched);
     }
     return found;
 }

@@ -21,8 +21,8 @@ inline constexpr int kLongestMatch = 65;
 /// so that a loop is followed for as long as one likes.
 ///
 /// A token's evidence: the suffix before it is as long as the one found and the tokens copied since; its support comes
-/// from the other occurrences of at least half of that suffix (which all contain the tokens copied since). Looks at
-/// every token of the history once, and at kLongestMatch more where it equals the last one; no state.
+/// from the other occurrences of at least half of that suffix (which all contain the tokens copied since). Linear
+/// in the history, no state.
 Continuation look_up(std::span<const Token> history, int most);
 
 }  // namespace bastion
