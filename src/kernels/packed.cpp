@@ -11,6 +11,8 @@
 namespace bastion::kernels {
 namespace {
 
+constexpr int kMostProducts = std::max({kMaxColumns, kMaxColumnsAvx512, 2 * kMaxColumnsOfPair}) * kTileRows;
+
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
     static_cast<ThreadPool*>(userdata)->run(x->ne[1], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
@@ -24,7 +26,7 @@ void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
 void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto& w = *static_cast<const PackedMatrix*>(userdata);
     const ggml_tensor* x = dst->src[0];
-    w.pool().run(w.tiles(), w.pool().grain(w.tiles(), 1), [&](std::int64_t begin, std::int64_t end) {
+    w.pool().run(w.tiles(), PackedMatrix::tiles_at_once(w.pool(), w.tiles()), [&](std::int64_t begin, std::int64_t end) {
         w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], x->ne[1], static_cast<float*>(dst->data),
                    dst->ne[0]);
     });
@@ -80,22 +82,36 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
                             std::size_t activation_row_bytes, std::int64_t count, float* out,
                             std::int64_t stride) const {
     const bool wide = pool_.isa() == Isa::avx512;
-    const auto tile_kernel =
+    const auto one_tile =
         takes_floats() ? (wide ? tile_half_avx512 : tile_half_avx2) : (wide ? tile_avx512 : tile_avx2);
-    const std::int64_t at_once = wide ? kMaxColumnsAvx512 : kMaxColumns;
-    float products[std::max(kMaxColumns, kMaxColumnsAvx512) * kTileRows];
-    for (std::int64_t tile = begin_tile; tile < end_tile; ++tile) {
+    // With few rows memory is the limit, and one stream of weights is faster than two.
+    const bool pairs = wide && has_pairs_avx512(form_) && count > kMaxColumnsAvx512;
+    float products[kMostProducts];
+    for (std::int64_t tile = begin_tile; tile < end_tile;) {
+        const int side = pairs && tile + 1 < end_tile ? 2 : 1;
+        const auto kernel = side == 2 ? pair_avx512 : one_tile;
+        const std::int64_t most = side == 2 ? kMaxColumnsOfPair : wide ? kMaxColumnsAvx512 : kMaxColumns;
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
-        const std::int64_t valid = std::min<std::int64_t>(kTileRows, m_ - tile * kTileRows);
-        for (std::int64_t first = 0; first < count; first += at_once) {
-            const int columns = static_cast<int>(std::min(at_once, count - first));
-            tile_kernel(form_, weights, k_ / kUnitColumns, activations + first * activation_row_bytes,
-                        activation_row_bytes, columns, products);
-            for (int c = 0; c < columns; ++c) {
-                std::copy_n(products + c * kTileRows, valid, out + (first + c) * stride + tile * kTileRows);
+        // Rows are shared out evenly: a part of few rows is as slow as one of many.
+        for (std::int64_t first = 0, parts = (count + most - 1) / most; parts > 0; --parts) {
+            const auto columns = static_cast<int>((count - first + parts - 1) / parts);
+            kernel(form_, weights, k_ / kUnitColumns, activations + first * activation_row_bytes, activation_row_bytes,
+                   columns, products);
+            for (int t = 0; t < side; ++t) {
+                const std::int64_t row = (tile + t) * kTileRows, valid = std::min<std::int64_t>(kTileRows, m_ - row);
+                for (int c = 0; c < columns; ++c) {
+                    std::copy_n(products + (t * columns + c) * kTileRows, valid, out + (first + c) * stride + row);
+                }
             }
+            first += columns;
         }
+        tile += side;
     }
+}
+
+std::int64_t PackedMatrix::tiles_at_once(const ThreadPool& pool, std::int64_t tiles) {
+    const std::int64_t grain = pool.grain(tiles, 2);
+    return grain + grain % 2;
 }
 
 void PackedMatrix::read_row(std::int64_t row, float* out) const {

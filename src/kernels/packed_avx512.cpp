@@ -70,27 +70,47 @@ BASTION_AVX512_INLINE void values_of(const std::uint8_t* unit, __m512i& first, _
     }
 }
 
-template <Form F, int C, int G>
-BASTION_AVX512_INLINE void add_group(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
-    __m512i first, second;
-    values_of<F, G>(unit, first, second);
-    for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], first, x.four(c, 2 * G));
-    for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], second, x.four(c, 2 * G + 1));
+/// The same unit of T tiles.
+template <int T>
+using Units = const std::uint8_t* [T];
+
+/// One integer sum for each of 16 weight rows, by tile and activation row.
+template <int T, int C>
+using Sums = __m512i[T][C];
+
+template <Form F, int T, int C, int G>
+BASTION_AVX512_INLINE void add_group(const Units<T>& units, const Rows& x, Sums<T, C>& sums) {
+    __m512i first[T], second[T];
+    for (int t = 0; t < T; ++t) values_of<F, G>(units[t], first[t], second[t]);
+    for (int c = 0; c < C; ++c) {
+        const __m512i four = x.four(c, 2 * G);
+        for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], first[t], four);
+    }
+    for (int c = 0; c < C; ++c) {
+        const __m512i four = x.four(c, 2 * G + 1);
+        for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], second[t], four);
+    }
 }
 
-template <int C>
-BASTION_AVX512_INLINE void clear(__m512i (&sums)[C]) {
-    for (int c = 0; c < C; ++c) sums[c] = _mm512_setzero_si512();
+template <int T, int C>
+BASTION_AVX512_INLINE void clear(Sums<T, C>& sums) {
+    for (auto& of_tile : sums) {
+        for (__m512i& sum : of_tile) sum = _mm512_setzero_si512();
+    }
 }
 
 /// Signed bytes are raised by 128, because the multiplication takes unsigned times signed ones.
-template <int C>
-BASTION_AVX512_INLINE void dot_bytes(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+template <int T, int C>
+BASTION_AVX512_INLINE void dot_bytes(const Units<T>& units, const Rows& x, Sums<T, C>& sums) {
     const __m512i raise = _mm512_set1_epi8(static_cast<char>(0x80));
-    clear(sums);
+    clear<T, C>(sums);
     for (int g = 0; g < 8; ++g) {
-        const __m512i w = _mm512_xor_si512(load64(unit + g * 64), raise);
-        for (int c = 0; c < C; ++c) sums[c] = _mm512_dpbusd_epi32(sums[c], w, x.four(c, g));
+        __m512i w[T];
+        for (int t = 0; t < T; ++t) w[t] = _mm512_xor_si512(load64(units[t] + g * 64), raise);
+        for (int c = 0; c < C; ++c) {
+            const __m512i four = x.four(c, g);
+            for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], w[t], four);
+        }
     }
 }
 
@@ -102,48 +122,49 @@ BASTION_AVX512_INLINE __m512i levels16(const std::uint8_t* p) {
 /// Q6_K: each 16 columns have a signed 8-bit scale, which multiplies in integers. The result is below 2^24 in
 /// magnitude (32 columns x 32 x 127 x 128), so f32 holds it.
 template <int C>
-BASTION_AVX512_INLINE void dot_scaled(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+BASTION_AVX512_INLINE void dot_scaled(const Units<1>& units, const Rows& x, Sums<1, C>& sums) {
     constexpr Form kForm = Form::q6_K;
-    const __m512i first = levels16(unit + value_bytes(kForm));
-    const __m512i second = levels16(unit + value_bytes(kForm) + kTileRows);
+    const __m512i first = levels16(units[0] + value_bytes(kForm));
+    const __m512i second = levels16(units[0] + value_bytes(kForm) + kTileRows);
     // Pairs of 16-bit numbers: the first level below, the second above.
     const __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, first, _mm512_slli_epi32(second, 16));
-    __m512i later[C];
-    clear(sums);
-    add_group<kForm, C, 0>(unit, x, sums);
-    add_group<kForm, C, 1>(unit, x, sums);
-    clear(later);
-    add_group<kForm, C, 2>(unit, x, later);
-    add_group<kForm, C, 3>(unit, x, later);
+    Sums<1, C> later;
+    clear<1, C>(sums);
+    add_group<kForm, 1, C, 0>(units, x, sums);
+    add_group<kForm, 1, C, 1>(units, x, sums);
+    clear<1, C>(later);
+    add_group<kForm, 1, C, 2>(units, x, later);
+    add_group<kForm, 1, C, 3>(units, x, later);
     for (int c = 0; c < C; ++c) {
         const __m512i scaled =
-            _mm512_add_epi32(_mm512_mullo_epi32(sums[c], first), _mm512_mullo_epi32(later[c], second));
+            _mm512_add_epi32(_mm512_mullo_epi32(sums[0][c], first), _mm512_mullo_epi32(later[0][c], second));
         const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x.byte_sums(c)), 5);
         static_assert(value_offset(kForm) == 1 << 5);
-        sums[c] = _mm512_sub_epi32(scaled, excess);
+        sums[0][c] = _mm512_sub_epi32(scaled, excess);
     }
 }
 
 /// Integer dot products of one unit, those of signed values where the form has an offset.
-template <Form F, int C>
-BASTION_AVX512_INLINE void dot(const std::uint8_t* unit, const Rows& x, __m512i (&sums)[C]) {
+template <Form F, int T, int C>
+BASTION_AVX512_INLINE void dot(const Units<T>& units, const Rows& x, Sums<T, C>& sums) {
     if constexpr (F == Form::q6_K) {
-        dot_scaled<C>(unit, x, sums);
+        dot_scaled<C>(units, x, sums);
         return;
     } else if constexpr (F == Form::q8_0) {
-        dot_bytes<C>(unit, x, sums);
+        dot_bytes<T, C>(units, x, sums);
     } else {
-        clear(sums);
-        add_group<F, C, 0>(unit, x, sums);
-        add_group<F, C, 1>(unit, x, sums);
-        add_group<F, C, 2>(unit, x, sums);
-        add_group<F, C, 3>(unit, x, sums);
+        clear<T, C>(sums);
+        add_group<F, T, C, 0>(units, x, sums);
+        add_group<F, T, C, 1>(units, x, sums);
+        add_group<F, T, C, 2>(units, x, sums);
+        add_group<F, T, C, 3>(units, x, sums);
     }
     constexpr int kOffset = F == Form::q8_0 ? 128 : value_offset(F);
     if constexpr (kOffset != 0) {
         const __m512i offset = _mm512_set1_epi16(kOffset);
         for (int c = 0; c < C; ++c) {
-            sums[c] = _mm512_sub_epi32(sums[c], _mm512_madd_epi16(x.byte_sums(c), offset));
+            const __m512i excess = _mm512_madd_epi16(x.byte_sums(c), offset);
+            for (int t = 0; t < T; ++t) sums[t][c] = _mm512_sub_epi32(sums[t][c], excess);
         }
     }
 }
@@ -164,57 +185,97 @@ BASTION_AVX512_INLINE __m512 minimum_of(const std::uint8_t* unit, const std::uin
     return _mm512_mul_ps(halves16(shared + kHalfs), small_numbers16(own + kTileRows));
 }
 
-template <Form F, int C>
-BASTION_AVX512_INLINE void add_unit(const std::uint8_t* unit, const std::uint8_t* shared, const Rows& x,
-                                    __m512 (&totals)[C]) {
-    __m512i sums[C];
-    dot<F, C>(unit, x, sums);
-    const __m512 scale = scale_of<F>(unit, shared);
+/// `shared`: what the units' blocks share.
+template <Form F, int T, int C>
+BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& shared, const Rows& x,
+                                    __m512 (&totals)[T][C]) {
+    Sums<T, C> sums;
+    dot<F, T, C>(units, x, sums);
+    __m512 scale[T];
+    for (int t = 0; t < T; ++t) scale[t] = scale_of<F>(units[t], shared[t]);
     for (int c = 0; c < C; ++c) {
-        const __m512 both = _mm512_mul_ps(scale, x.scale(c));
-        totals[c] = _mm512_add_ps(totals[c], _mm512_mul_ps(_mm512_cvtepi32_ps(sums[c]), both));
+        const __m512 of_row = x.scale(c);
+        for (int t = 0; t < T; ++t) {
+            const __m512 both = _mm512_mul_ps(scale[t], of_row);
+            totals[t][c] = _mm512_add_ps(totals[t][c], _mm512_mul_ps(_mm512_cvtepi32_ps(sums[t][c]), both));
+        }
     }
     if constexpr (has_minima(F)) {
-        const __m512 minimum = minimum_of<F>(unit, shared);
+        __m512 minimum[T];
+        for (int t = 0; t < T; ++t) minimum[t] = minimum_of<F>(units[t], shared[t]);
         for (int c = 0; c < C; ++c) {
-            const __m512 part = _mm512_mul_ps(minimum, x.sum(c));
-            totals[c] = two_level(F) ? _mm512_sub_ps(totals[c], part) : _mm512_add_ps(totals[c], part);
+            const __m512 of_row = x.sum(c);
+            for (int t = 0; t < T; ++t) {
+                const __m512 part = _mm512_mul_ps(minimum[t], of_row);
+                totals[t][c] =
+                    two_level(F) ? _mm512_sub_ps(totals[t][c], part) : _mm512_add_ps(totals[t][c], part);
+            }
         }
     }
 }
 
-template <Form F, int C>
-BASTION_AVX512 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                         float* out) {
-    __m512 totals[C];
-    for (int c = 0; c < C; ++c) totals[c] = _mm512_setzero_ps();
+template <Form F, int T, int C>
+BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+                             float* out) {
+    __m512 totals[T][C];
+    for (auto& of_tile : totals) {
+        for (__m512& total : of_tile) total = _mm512_setzero_ps();
+    }
     Rows x{activations, activations + units * kUnitColumns, stride, static_cast<std::size_t>(units)};
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
+    const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
-        if constexpr (two_level(F)) prefetch(data + kPrefetchAhead + kUnits, shared_bytes(F));
+        // Where the tiles end, those ahead are the next T.
+        const bool ends = done / units_per_block(F) * block_bytes(F) + kPrefetchAhead >= tile_bytes;
+        const std::size_t ahead = kPrefetchAhead + (ends ? (T - 1) * tile_bytes : 0);
+        Units<T> shared;
+        for (int t = 0; t < T; ++t) {
+            shared[t] = data + t * tile_bytes + kUnits;
+            if constexpr (two_level(F)) prefetch(shared[t] + ahead, shared_bytes(F));
+        }
 #pragma GCC unroll 1
         for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
-            prefetch(data + kPrefetchAhead + at, unit_bytes(F));
-            add_unit<F, C>(data + at, data + kUnits, x, totals);
+            Units<T> unit;
+            for (int t = 0; t < T; ++t) {
+                unit[t] = data + t * tile_bytes + at;
+                prefetch(unit[t] + ahead, unit_bytes(F));
+            }
+            add_unit<F, T, C>(unit, shared, x, totals);
             x.next();
         }
     }
-    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kTileRows, totals[c]);
+    for (int t = 0; t < T; ++t) {
+        for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + (t * C + c) * kTileRows, totals[t][c]);
+    }
 }
 
 template <Form F>
-constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>,
-                                                      tile<F, 5>, tile<F, 6>, tile<F, 7>, tile<F, 8>};
+constexpr TileKernel kOfTile[kMaxColumnsAvx512] = {multiply<F, 1, 1>, multiply<F, 1, 2>, multiply<F, 1, 3>,
+                                                   multiply<F, 1, 4>, multiply<F, 1, 5>, multiply<F, 1, 6>,
+                                                   multiply<F, 1, 7>, multiply<F, 1, 8>};
+template <Form F>
+constexpr TileKernel kOfPair[kMaxColumnsOfPair] = {multiply<F, 2, 1>, multiply<F, 2, 2>, multiply<F, 2, 3>,
+                                                   multiply<F, 2, 4>, multiply<F, 2, 5>, multiply<F, 2, 6>};
 
-constexpr const TileKernel* kKernels[kQuantisedForms] = {  // in the order of Form
-    kByColumns<Form::q4_0>, kByColumns<Form::q4_1>, kByColumns<Form::q5_0>, kByColumns<Form::q5_1>,
-    kByColumns<Form::q8_0>, kByColumns<Form::q4_K>, kByColumns<Form::q5_K>, kByColumns<Form::q6_K>};
+constexpr const TileKernel* kOfTiles[kQuantisedForms] = {  // in the order of Form
+    kOfTile<Form::q4_0>, kOfTile<Form::q4_1>, kOfTile<Form::q5_0>, kOfTile<Form::q5_1>,
+    kOfTile<Form::q8_0>, kOfTile<Form::q4_K>, kOfTile<Form::q5_K>, kOfTile<Form::q6_K>};
+constexpr const TileKernel* kOfPairs[kQuantisedForms] = {
+    kOfPair<Form::q4_0>, kOfPair<Form::q4_1>, kOfPair<Form::q5_0>, kOfPair<Form::q5_1>,
+    kOfPair<Form::q8_0>, kOfPair<Form::q4_K>, kOfPair<Form::q5_K>, nullptr};
 
 }  // namespace
 
 void tile_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
                  int columns, float* out) {
-    kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
+    kOfTiles[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
+}
+
+bool has_pairs_avx512(Form form) { return !is_half(form) && kOfPairs[static_cast<int>(form)]; }
+
+void pair_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+                 int columns, float* out) {
+    kOfPairs[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
 }
 
 }  // namespace bastion::kernels
@@ -224,6 +285,8 @@ void tile_avx512(Form form, const std::uint8_t* data, std::int64_t units, const 
 namespace bastion::kernels {
 
 void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+bool has_pairs_avx512(Form) { return false; }
+void pair_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
 
 }  // namespace bastion::kernels
 

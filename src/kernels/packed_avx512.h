@@ -9,10 +9,19 @@
 namespace bastion::kernels {
 
 inline constexpr int kMaxColumnsAvx512 = 8;  ///< activation rows the inner loops take at once
+inline constexpr int kMaxColumnsOfPair = 6;  ///< with two tiles
 
 /// See tile_avx2; `columns` is 1 to kMaxColumnsAvx512. REQUIRES Isa::avx512.
 void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
                  int columns, float* out);
+
+/// Two tiles that follow each other, out [2][columns][kTileRows]: an activation is loaded once for both. `columns` is 1
+/// to kMaxColumnsOfPair.
+void pair_avx512(Form form, const std::uint8_t* tiles, std::int64_t units, const char* activations, std::size_t stride,
+                 int columns, float* out);
+/// Whether there are such loops for the form.
+bool has_pairs_avx512(Form form);
+
 /// See tile_half_avx2; `columns` as above.
 void tile_half_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations,
                       std::size_t stride, int columns, float* out);

@@ -63,7 +63,7 @@ void multiply_experts_op(ggml_tensor* dst, int, int, void* userdata) {
         std::memcpy(activations.data() + i * x->nb[1], static_cast<const char*>(x->data) + row * x->nb[1], x->nb[1]);
     }
     std::vector<float> products(g.order.size() * m);
-    const std::vector<Item> items = cut(g, tiles, w.pool().grain(tiles, 1));
+    const std::vector<Item> items = cut(g, tiles, PackedMatrix::tiles_at_once(w.pool(), tiles));
     w.pool().run(static_cast<std::int64_t>(items.size()), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             const Item& item = items[i];

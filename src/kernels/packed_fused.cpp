@@ -44,7 +44,7 @@ void multiply_group_op(ggml_tensor* dst, int, int, void* userdata) {
     std::int64_t tiles = 0;
     for (const PackedMatrix* w : group) tiles += w->tiles();
     ThreadPool& pool = group.front()->pool();
-    pool.run(tiles, pool.grain(tiles, 1), [&](std::int64_t begin, std::int64_t end) {
+    pool.run(tiles, PackedMatrix::tiles_at_once(pool, tiles), [&](std::int64_t begin, std::int64_t end) {
         std::int64_t first = 0;  // tile of the group that the matrix begins with
         auto* out = static_cast<float*>(dst->data);
         for (const PackedMatrix* w : group) {
@@ -65,7 +65,7 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     const std::int64_t m = dst->ne[0], n = dst->ne[1];
     const PackedMatrix &gate = *group[0], &up = *group[1];
     ThreadPool& pool = gate.pool();
-    pool.run(gate.tiles(), pool.grain(gate.tiles(), 1), [&](std::int64_t begin, std::int64_t end) {
+    pool.run(gate.tiles(), PackedMatrix::tiles_at_once(pool, gate.tiles()), [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, m) - first;
         std::vector<float> products(2 * n * rows);
         float *gates = products.data(), *ups = gates + n * rows;
