@@ -51,6 +51,7 @@ struct Stats {
     double prefill_ms = 0, decode_ms = 0;
     int cycles = 0;
     int cycle_tokens = 0;    ///< tokens emitted by cycles (all but the one drawn by the prefill)
+    int copied_tokens = 0;   ///< of those, tokens that a copy of earlier text had proposed
     long nodes = 0;          ///< verified rows, over all cycles
     int off_cycles = 0;      ///< cycles without a draft
     std::string off_reason;  ///< why, empty if none

@@ -14,10 +14,14 @@ constexpr std::array kLengthsFrom = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25, 
 
 double doubt(Support support) {
     switch (support) {
-        case Support::none: return 2.0;
-        case Support::confirmed: return 0.5;
-        case Support::mixed: return 3.0;
-        case Support::contradicted: return 7.0;
+        case Support::none:
+            return 2.0;
+        case Support::confirmed:
+            return 0.5;
+        case Support::mixed:
+            return 3.0;
+        case Support::contradicted:
+            return 7.0;
     }
     return 7.0;
 }

@@ -16,7 +16,15 @@ using Json = nlohmann::ordered_json;
 /// Six decimals are finer than any clock here, and keep the lines readable.
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
-std::string budget_text(int budget) { return budget == 0 ? "auto" : std::to_string(budget); }
+std::string counted(int count, const char* what) { return format("%d %s%s", count, what, count == 1 ? "" : "s"); }
+
+/// With what decides how large its trees are.
+std::string method_text(const Stats& stats) {
+    std::string text = word(stats.method);
+    if (stats.method != Method::tree) return text;
+    if (stats.budget > 0) return text + ", budget " + std::to_string(stats.budget);
+    return text + ", budget auto, controller " + word(stats.controller);
+}
 
 }  // namespace
 
@@ -55,10 +63,10 @@ std::string stats_text(const Stats& stats, const EngineInfo& info) {
     if (stats.reused_tokens > 0) out += format(" (%d from the cache)", stats.reused_tokens);
     out += format("\nanswer   %d tokens in %.1f ms, %.1f tokens/s, stop reason %s\n", stats.tokens, stats.decode_ms,
                   stats.tokens_per_s(), to_string(stats.stop_reason));
-    out += format("method   %s, budget %s, controller %s: %d cycles, tau %.2f, %.1f nodes a cycle",
-                  word(stats.method).c_str(), budget_text(stats.budget).c_str(), word(stats.controller).c_str(),
-                  stats.cycles, stats.tau(), stats.mean_nodes());
-    if (stats.off_cycles > 0) out += format(", %d cycles not drafted", stats.off_cycles);
+    out += "method   " + method_text(stats) + ": " + counted(stats.cycles, "cycle") +
+           format(", tau %.2f, %.1f nodes a cycle", stats.tau(), stats.mean_nodes());
+    if (stats.copied_tokens > 0) out += ", " + counted(stats.copied_tokens, "token") + " copied";
+    if (stats.off_cycles > 0) out += ", " + counted(stats.off_cycles, "cycle") + " not drafted";
     if (!stats.off_reason.empty()) out += " (" + sanitize_utf8(stats.off_reason) + ")";
     out += format("\ntime     draft %.1f ms, build %.1f ms, verify %.1f ms, commit %.1f ms", stats.draft_ms,
                   stats.build_ms, stats.verify_ms, stats.commit_ms);

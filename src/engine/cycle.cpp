@@ -390,6 +390,8 @@ Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
         Stats& c = e.session->counters;
         ++c.cycles;
         c.cycle_tokens += static_cast<int>(e.emitted.size());
+        c.copied_tokens += static_cast<int>(std::ranges::count_if(
+            e.verdict.accepted, [&](std::int32_t node) { return e.tree.nodes[node].rank == kCopied; }));
         c.nodes += e.tree.size();
         c.draft_ms += draft_ms_;
         c.build_ms += build_ms_;

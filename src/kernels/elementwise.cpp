@@ -1,5 +1,7 @@
 #include "kernels/elementwise.h"
 
+#include <ggml-cpu.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,19 +28,60 @@ void rotate_head(const float* x, const float* cosine, const float* sine, std::in
     }
 }
 
+/// All heads of row `row` of x [head_dim, heads, n] -> out [heads][head_dim].
+template <RopePairs P>
+void rotate_row(const ggml_tensor* x, const ggml_tensor* table, std::int64_t row, float* out) {
+    const std::int64_t pairs = x->ne[0] / 2;
+    const float* cosine = float_row(table, row);
+    for (std::int64_t head = 0; head < x->ne[1]; ++head) {
+        const char* in = static_cast<const char*>(x->data) + row * x->nb[2] + head * x->nb[1];
+        rotate_head<P>(reinterpret_cast<const float*>(in), cosine, cosine + pairs, pairs, out + head * x->ne[0]);
+    }
+}
+
+float* row_of(ggml_tensor* dst, std::int64_t row) {
+    return reinterpret_cast<float*>(static_cast<char*>(dst->data) + row * dst->nb[2]);
+}
+
 template <RopePairs P>
 void rotate_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor *x = dst->src[0], *table = dst->src[1];
-    const std::int64_t pairs = x->ne[0] / 2;
     pool_of(userdata).run(x->ne[2], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) rotate_row<P>(x, table, row, row_of(dst, row));
+    });
+}
+
+/// Writes f32 rows to a cache of any type.
+class CacheWriter {
+ public:
+    explicit CacheWriter(const ggml_tensor* cache)
+        : cache_(cache), from_float_(ggml_get_type_traits_cpu(cache->type)->from_float) {}
+    void operator()(const float* row, std::int64_t cell) const {
+        void* out = static_cast<char*>(cache_->data) + cell * cache_->nb[1];
+        if (from_float_) {
+            from_float_(row, out, cache_->ne[0]);
+        } else {  // f32
+            std::memcpy(out, row, cache_->ne[0] * sizeof(float));
+        }
+    }
+
+ private:
+    const ggml_tensor* cache_;
+    ggml_from_float_t from_float_;
+};
+
+template <RopePairs P>
+void rotate_and_store_op(ggml_tensor* dst, int, int, void* userdata) {
+    const ggml_tensor *q = dst->src[0], *k = dst->src[1], *v = dst->src[2], *table = dst->src[3];
+    const CacheWriter write_key(dst->src[4]), write_value(dst->src[5]);
+    const auto* cells = static_cast<const std::int64_t*>(dst->src[6]->data);
+    pool_of(userdata).run(q->ne[2], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<float> rotated(k->ne[0] * k->ne[1]);
         for (std::int64_t row = begin; row < end; ++row) {
-            const float* cosine = float_row(table, row);
-            for (std::int64_t head = 0; head < x->ne[1]; ++head) {
-                const char* in = static_cast<const char*>(x->data) + row * x->nb[2] + head * x->nb[1];
-                char* out = static_cast<char*>(dst->data) + row * dst->nb[2] + head * dst->nb[1];
-                rotate_head<P>(reinterpret_cast<const float*>(in), cosine, cosine + pairs, pairs,
-                               reinterpret_cast<float*>(out));
-            }
+            rotate_row<P>(q, table, row, row_of(dst, row));
+            rotate_row<P>(k, table, row, rotated.data());
+            write_key(rotated.data(), cells[row]);
+            write_value(float_row(v, row), cells[row]);
         }
     });
 }
@@ -155,6 +198,16 @@ std::vector<float> rope_table(const RopeAngles& angles, std::span<const std::int
 ggml_tensor* rotate(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* table, RopePairs pairs) {
     return custom_op(ctx, GGML_TYPE_F32, {x->ne[0], x->ne[1], x->ne[2]}, {x, table},
                      pairs == RopePairs::halves ? rotate_op<RopePairs::halves> : rotate_op<RopePairs::neighbours>,
+                     &pool);
+}
+
+ggml_tensor* rotate_and_store(ggml_context* ctx, ThreadPool& pool, const LayerRows& rows, ggml_tensor* table,
+                              ggml_tensor* keys, ggml_tensor* values, ggml_tensor* cells, RopePairs pairs) {
+    const ggml_tensor* q = rows.q;
+    return custom_op(ctx, GGML_TYPE_F32, {q->ne[0], q->ne[1], q->ne[2]},
+                     {rows.q, rows.k, rows.v, table, keys, values, cells},
+                     pairs == RopePairs::halves ? rotate_and_store_op<RopePairs::halves>
+                                                : rotate_and_store_op<RopePairs::neighbours>,
                      &pool);
 }
 

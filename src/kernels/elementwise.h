@@ -31,6 +31,16 @@ std::vector<float> rope_table(const RopeAngles& angles, std::span<const std::int
 /// x [head_dim, heads, n] f32, table [head_dim, n] f32 of the rows' positions -> x rotated.
 ggml_tensor* rotate(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* table, RopePairs pairs);
 
+/// The queries and keys of a layer rotated, and keys and values written to the cache: q [head_dim, heads, n] and k
+/// [head_dim, kv_heads, n] f32 -> q rotated; k rotated and v [head_dim * kv_heads, n] f32 go to the rows `cells`, i64
+/// [n], of `keys` and `values` [head_dim * kv_heads, all cells]. What reads these has to come after the result. The
+/// bits are those of `rotate` and ggml_set_rows.
+struct LayerRows {
+    ggml_tensor *q, *k, *v;
+};
+ggml_tensor* rotate_and_store(ggml_context* ctx, ThreadPool& pool, const LayerRows& rows, ggml_tensor* table,
+                              ggml_tensor* keys, ggml_tensor* values, ggml_tensor* cells, RopePairs pairs);
+
 /// silu(gate) * up, both f32 of one shape without gaps.
 ggml_tensor* gated(ggml_context* ctx, ThreadPool& pool, ggml_tensor* gate, ggml_tensor* up);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "kernels/custom_op.h"
 #include "kernels/packed_avx2.h"
@@ -26,10 +28,12 @@ void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
 void multiply_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto& w = *static_cast<const PackedMatrix*>(userdata);
     const ggml_tensor* x = dst->src[0];
-    w.pool().run(w.tiles(), PackedMatrix::tiles_at_once(w.pool(), w.tiles()), [&](std::int64_t begin, std::int64_t end) {
-        w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], x->ne[1], static_cast<float*>(dst->data),
-                   dst->ne[0]);
-    });
+    const float* residual = dst->src[1] ? static_cast<const float*>(dst->src[1]->data) : nullptr;
+    w.pool().run(w.tiles(), PackedMatrix::tiles_at_once(w.pool(), w.tiles()),
+                 [&](std::int64_t begin, std::int64_t end) {
+                     w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], x->ne[1],
+                                static_cast<float*>(dst->data), dst->ne[0], residual);
+                 });
 }
 
 void rows_op(ggml_tensor* dst, int, int, void* userdata) {
@@ -79,8 +83,8 @@ PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool, HugeMemory& m
 }
 
 void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations,
-                            std::size_t activation_row_bytes, std::int64_t count, float* out,
-                            std::int64_t stride) const {
+                            std::size_t activation_row_bytes, std::int64_t count, float* out, std::int64_t stride,
+                            const float* residual) const {
     const bool wide = pool_.isa() == Isa::avx512;
     const auto one_tile =
         takes_floats() ? (wide ? tile_half_avx512 : tile_half_avx2) : (wide ? tile_avx512 : tile_avx2);
@@ -100,7 +104,13 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
             for (int t = 0; t < side; ++t) {
                 const std::int64_t row = (tile + t) * kTileRows, valid = std::min<std::int64_t>(kTileRows, m_ - row);
                 for (int c = 0; c < columns; ++c) {
-                    std::copy_n(products + (t * columns + c) * kTileRows, valid, out + (first + c) * stride + row);
+                    const float* product = products + (t * columns + c) * kTileRows;
+                    const std::int64_t at = (first + c) * stride + row;
+                    if (residual) {
+                        std::transform(product, product + valid, residual + at, out + at, std::plus());
+                    } else {
+                        std::copy_n(product, valid, out + at);
+                    }
                 }
             }
             first += columns;
@@ -126,7 +136,11 @@ std::size_t activation_bytes(std::int64_t k) {
     return static_cast<std::size_t>(k + k / kUnitColumns * (2 * sizeof(float) + 2 * sizeof(std::int16_t)));
 }
 
-void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_activations_avx2(x, k, out); }
+void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_activations_avx2(x, 0, k, k, out); }
+
+void quantize_activation_columns(const float* x, std::int64_t first, std::int64_t count, std::int64_t k, char* out) {
+    quantize_activations_avx2(x, first, count, k, out);
+}
 
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
     return custom_op(ctx, GGML_TYPE_I8, {static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1]}, {x},
@@ -137,8 +151,10 @@ ggml_tensor* rows_of_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tenso
     return custom_op(ctx, GGML_TYPE_F32, {w.columns(), numbers->ne[0]}, {numbers}, rows_op, &w);
 }
 
-ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* quantized) {
-    return custom_op(ctx, GGML_TYPE_F32, {w.rows(), quantized->ne[1]}, {quantized}, multiply_op, &w);
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows, ggml_tensor* residual) {
+    std::vector<ggml_tensor*> sources{rows};
+    if (residual) sources.push_back(residual);
+    return custom_op(ctx, GGML_TYPE_F32, {w.rows(), rows->ne[1]}, std::move(sources), multiply_op, &w);
 }
 
 }  // namespace bastion::kernels

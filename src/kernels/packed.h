@@ -35,12 +35,13 @@ class PackedMatrix {
     bool takes_floats() const { return is_half(form_); }
 
     /// Products of rows [begin_tile, end_tile) x 16 with `count` activation rows, f32 [k] if takes_floats(), else from
-    /// `quantize_activations`: out[c * stride + row]. 16-bit floats: see tile_half_avx2. Else every output is the sum
+    /// `quantize_activations`: out[c * stride + row]. `residual`, where given, is as large as `out` and is added to
+    /// them. 16-bit floats: see tile_half_avx2. Else every product is the sum
     /// over units, in order, of (integer dot product x (weight scale x activation scale)) + (minimum x activation sum),
     /// without contraction. The integer of Q6_K contains its 8-bit scales, the offset of types without minima is
     /// subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
-                  std::int64_t count, float* out, std::int64_t stride) const;
+                  std::int64_t count, float* out, std::int64_t stride, const float* residual = nullptr) const;
     /// A grain for `multiply` over so many tiles: even, since tiles are fastest in pairs.
     static std::int64_t tiles_at_once(const ThreadPool& pool, std::int64_t tiles);
     /// The values of one row [k] as f32.
@@ -65,15 +66,18 @@ std::size_t activation_bytes(std::int64_t k);
 /// Quantises k values (a multiple of 32) in blocks of 32: scale = largest magnitude / 127, values rounded to nearest
 /// even, sum = scale x sum of the values. Blocks below 1e-37 count as zero.
 void quantize_activations(const float* x, std::int64_t k, char* out);
+/// The same for `count` of them from `first` on (both multiples of 32); `x` holds these alone, `out` is the whole row.
+void quantize_activation_columns(const float* x, std::int64_t first, std::int64_t count, std::int64_t k, char* out);
 
 // As graph operations.
 
 /// x [k, n] f32 -> i8 [activation_bytes(k), n], for any packed matrix of k columns that does not take floats.
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x);
 
-/// w [k, m] times rows [k, n], f32 without gaps if takes_floats(), else from `quantize_for_packed` -> f32 [m, n]. `w`
-/// must outlive the graph.
-ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows);
+/// w [k, m] times rows [k, n], f32 without gaps if takes_floats(), else from `quantize_for_packed` -> f32 [m, n], plus
+/// `residual` [m, n] f32 without gaps where given. `w` must outlive the graph.
+ggml_tensor* multiply_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows,
+                             ggml_tensor* residual = nullptr);
 
 /// Rows of w [k, m] by their numbers, i32 [n] -> f32 [k, n]: an embedding. `w` must outlive the graph.
 ggml_tensor* rows_of_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* numbers);

@@ -171,7 +171,8 @@ void tile_avx2(Form form, const std::uint8_t* data, std::int64_t units, const ch
     kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
 }
 
-BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char* out) {
+BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t first, std::int64_t count, std::int64_t k,
+                                            char* out) {
     const std::int64_t units = k / kUnitColumns;
     auto* scales = reinterpret_cast<float*>(out + k);
     float* sums = scales + units;
@@ -181,7 +182,8 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
     const __m256i lane_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     // Below it 127 / magnitude is no finite number, and the block counts as zero.
     constexpr float kSmallest = 32.0f * FLT_MIN;
-    for (std::int64_t b = 0; b < units; ++b) {
+    x -= first;
+    for (std::int64_t b = first / kUnitColumns; b < (first + count) / kUnitColumns; ++b) {
         __m256 v[4];
         __m256 magnitudes = _mm256_setzero_ps();
         for (int i = 0; i < 4; ++i) {
@@ -210,7 +212,7 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
 namespace bastion::kernels {
 
 void tile_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
-void quantize_activations_avx2(const float*, std::int64_t, char*) { std::abort(); }
+void quantize_activations_avx2(const float*, std::int64_t, std::int64_t, std::int64_t, char*) { std::abort(); }
 
 }  // namespace bastion::kernels
 

@@ -207,8 +207,7 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
             const __m512 of_row = x.sum(c);
             for (int t = 0; t < T; ++t) {
                 const __m512 part = _mm512_mul_ps(minimum[t], of_row);
-                totals[t][c] =
-                    two_level(F) ? _mm512_sub_ps(totals[t][c], part) : _mm512_add_ps(totals[t][c], part);
+                totals[t][c] = two_level(F) ? _mm512_sub_ps(totals[t][c], part) : _mm512_add_ps(totals[t][c], part);
             }
         }
     }

@@ -59,11 +59,12 @@ void multiply_group_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
+template <bool Quantise>
 void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     const auto& group = *static_cast<const PackedGroup*>(userdata);
     const ggml_tensor* x = dst->src[0];
-    const std::int64_t m = dst->ne[0], n = dst->ne[1];
     const PackedMatrix &gate = *group[0], &up = *group[1];
+    const std::int64_t m = gate.rows(), n = dst->ne[1];
     ThreadPool& pool = gate.pool();
     pool.run(gate.tiles(), PackedMatrix::tiles_at_once(pool, gate.tiles()), [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, m) - first;
@@ -73,7 +74,10 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
         gate.multiply(begin, end, activations, x->nb[1], n, gates - first, rows);
         up.multiply(begin, end, activations, x->nb[1], n, ups - first, rows);
         for (std::int64_t c = 0; c < n; ++c) {
-            gated_avx2(gates + c * rows, ups + c * rows, rows, static_cast<float*>(dst->data) + c * m + first);
+            char* row = static_cast<char*>(dst->data) + c * dst->nb[1];
+            float* out = Quantise ? gates + c * rows : reinterpret_cast<float*>(row) + first;
+            gated_avx2(gates + c * rows, ups + c * rows, rows, out);
+            if constexpr (Quantise) quantize_activation_columns(out, first, rows, m, row);
         }
     });
 }
@@ -95,7 +99,14 @@ ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_t
 }
 
 ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* quantized) {
-    return custom_op(ctx, GGML_TYPE_F32, {group.front()->rows(), quantized->ne[1]}, {quantized}, gated_op, &group);
+    return custom_op(ctx, GGML_TYPE_F32, {group.front()->rows(), quantized->ne[1]}, {quantized}, gated_op<false>,
+                     &group);
+}
+
+ggml_tensor* gated_quantized_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows) {
+    return custom_op(ctx, GGML_TYPE_I8,
+                     {static_cast<std::int64_t>(activation_bytes(group.front()->rows())), rows->ne[1]}, {rows},
+                     gated_op<true>, &group);
 }
 
 }  // namespace bastion::kernels

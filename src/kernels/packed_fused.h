@@ -26,4 +26,7 @@ ggml_tensor* multiply_packed(ggml_context* ctx, const PackedGroup& group, ggml_t
 /// `gated` after `multiply_packed`. `group` must outlive the graph.
 ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows);
 
+/// The same, quantised -> what `quantize_for_packed` gives. REQUIRES m to be a multiple of 32.
+ggml_tensor* gated_quantized_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows);
+
 }  // namespace bastion::kernels

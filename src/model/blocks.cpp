@@ -57,14 +57,25 @@ ggml_tensor* Activations::times(const kernels::PackedGroup& group) {
     return kernels::multiply_packed(ctx_, group, packed_rows(*group.front()));
 }
 
-ggml_tensor* Activations::gated_times(const kernels::PackedGroup& gate_up) {
-    return kernels::gated_packed(ctx_, gate_up, packed_rows(*gate_up.front()));
+Activations Activations::gated_times(const kernels::PackedGroup& gate_up, const Matrix& next) {
+    ggml_tensor* rows = packed_rows(*gate_up.front());
+    if (!next.packed || next.packed->takes_floats()) {
+        return {ctx_, device_, kernels::gated_packed(ctx_, gate_up, rows)};
+    }
+    Activations gated(ctx_, device_, nullptr);
+    gated.quantized_for_packed_ = kernels::gated_quantized_packed(ctx_, gate_up, rows);
+    return gated;
 }
 
 ggml_tensor* Activations::times(const Matrix& w) {
     if (!device_.exact()) return ggml_mul_mat(ctx_, w.tensor, values());
     if (w.packed) return kernels::multiply_packed(ctx_, *w.packed, packed_rows(*w.packed));
     return kernels::multiply(ctx_, device_.pool(), w.tensor, quantized_for(w.tensor));
+}
+
+ggml_tensor* Activations::times(const Matrix& w, ggml_tensor* residual) {
+    if (w.packed) return kernels::multiply_packed(ctx_, *w.packed, packed_rows(*w.packed), residual);
+    return ggml_add(ctx_, times(w), residual);
 }
 
 ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
@@ -102,20 +113,20 @@ void Rope::upload(ggml_tensor* input, const std::vector<std::int32_t>& positions
 
 ggml_tensor* Rope::rotate(ggml_context* ctx, ggml_tensor* x, ggml_tensor* input) const {
     if (device_.exact()) {
-        return kernels::rotate(ctx, device_.pool(), x, input,
-                               config_.arch->rope_mode == GGML_ROPE_TYPE_NEOX ? kernels::RopePairs::halves
-                                                                              : kernels::RopePairs::neighbours);
+        return kernels::rotate(ctx, device_.pool(), x, input, pairs());
     }
     return ggml_rope_ext(ctx, x, input, weights_.find("rope_freqs.weight"), config_.rope_dims, config_.arch->rope_mode,
                          config_.train_ctx, config_.rope_base, config_.rope_scale, 0.0f, 1.0f, 32.0f, 1.0f);
 }
 
-ggml_tensor* LayerBuilder::heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight,
-                                           ggml_tensor* rope) const {
+kernels::RopePairs Rope::pairs() const {
+    return config_.arch->rope_mode == GGML_ROPE_TYPE_NEOX ? kernels::RopePairs::halves : kernels::RopePairs::neighbours;
+}
+
+ggml_tensor* LayerBuilder::heads_norm(ggml_tensor* x, int heads, ggml_tensor* norm_weight) const {
     const std::size_t head_bytes = config_.head_dim * x->nb[0];
-    x = ggml_view_3d(ctx_, x, config_.head_dim, heads, x->ne[1], head_bytes, x->nb[1], 0);  // [head_dim, heads, n]
-    if (norm_weight) x = ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), norm_weight);
-    return Rope(config_, weights_, device_).rotate(ctx_, x, rope);
+    x = ggml_view_3d(ctx_, x, config_.head_dim, heads, x->ne[1], head_bytes, x->nb[1], 0);
+    return norm_weight ? ggml_mul(ctx_, ggml_rms_norm(ctx_, x, config_.norm_eps), norm_weight) : x;
 }
 
 std::vector<ggml_tensor*> LayerBuilder::cut(ggml_tensor* x, std::initializer_list<int> widths) const {
@@ -139,7 +150,8 @@ LayerBuilder::Written LayerBuilder::write_kv(int index, Activations& in, const P
 
 LayerBuilder::Written LayerBuilder::write_kv(int index, ggml_tensor* k, ggml_tensor* v,
                                              const PassInputs& inputs) const {
-    k = heads_norm_rope(k, config_.kv_heads, weights_.find(index, "attn_k_norm.weight"), inputs.rope);
+    k = heads_norm(k, config_.kv_heads, weights_.find(index, "attn_k_norm.weight"));
+    k = Rope(config_, weights_, device_).rotate(ctx_, k, inputs.rope);
     k = ggml_reshape_2d(ctx_, k, config_.kv_width(), k->ne[2]);
     Written written{ggml_set_rows(ctx_, kv_.keys(index), k, inputs.cells),
                     ggml_set_rows(ctx_, kv_.values(index), v, inputs.cells)};
@@ -169,38 +181,46 @@ ggml_tensor* LayerBuilder::attend_library(ggml_tensor* q, const Written& kv, con
     return all;
 }
 
-ggml_tensor* LayerBuilder::attention(int index, Activations& in, const PassInputs& inputs) const {
-    ggml_tensor* q = nullptr;
-    Written kv{};
-    const auto rotated = [&](ggml_tensor* x) {
-        return heads_norm_rope(x, config_.heads, weights_.find(index, "attn_q_norm.weight"), inputs.rope);
-    };
+ggml_tensor* LayerBuilder::attention(int index, Activations& in, ggml_tensor* residual,
+                                     const PassInputs& inputs) const {
+    ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
     if (const auto& group = weights_.groups(index).query_key_value; !group.empty()) {
         const std::vector<ggml_tensor*> parts =
             cut(in.times(group), {config_.q_width(), config_.kv_width(), config_.kv_width()});
-        q = rotated(parts[0]);
-        kv = write_kv(index, parts[1], parts[2], inputs);
+        q = parts[0], k = parts[1], v = parts[2];
     } else {
-        q = rotated(in.times(weights_.matrix(index, "attn_q.weight")));
-        kv = write_kv(index, in, inputs);
+        q = in.times(weights_.matrix(index, "attn_q.weight"));
+        k = in.times(weights_.matrix(index, "attn_k.weight"));
+        v = in.times(weights_.matrix(index, "attn_v.weight"));
     }
-    ggml_tensor* mixed =
-        device_.exact() ? kernels::attend(ctx_, q, kv.keys, kv.values, inputs.plan) : attend_library(q, kv, inputs);
-    return Activations(ctx_, device_, mixed).times(weights_.matrix(index, "attn_output.weight"));
+    q = heads_norm(q, config_.heads, weights_.find(index, "attn_q_norm.weight"));
+    const Rope rope(config_, weights_, device_);
+    ggml_tensor* mixed = nullptr;
+    if (device_.exact()) {
+        k = heads_norm(k, config_.kv_heads, weights_.find(index, "attn_k_norm.weight"));
+        ggml_tensor *keys = kv_.keys(index), *values = kv_.values(index);
+        q = kernels::rotate_and_store(ctx_, device_.pool(), {q, k, v}, inputs.rope, keys, values, inputs.cells,
+                                      rope.pairs());
+        mixed = kernels::attend(ctx_, q, keys, values, inputs.plan);
+    } else {
+        mixed = attend_library(rope.rotate(ctx_, q, inputs.rope), write_kv(index, k, v, inputs), inputs);
+    }
+    return Activations(ctx_, device_, mixed).times(weights_.matrix(index, "attn_output.weight"), residual);
 }
 
 ggml_tensor* LayerBuilder::gated(ggml_tensor* gate, ggml_tensor* up) const {
     return device_.exact() ? kernels::gated(ctx_, device_.pool(), gate, up) : ggml_swiglu_split(ctx_, gate, up);
 }
 
-ggml_tensor* LayerBuilder::feed_forward(int index, Activations& in) const {
-    if (config_.arch->experts) return experts(index, in);
+ggml_tensor* LayerBuilder::feed_forward(int index, Activations& in, ggml_tensor* residual) const {
+    if (config_.arch->experts) return ggml_add(ctx_, experts(index, in), residual);
+    const Matrix down = weights_.matrix(index, "ffn_down.weight");
     if (const auto& group = weights_.groups(index).gate_up; !group.empty()) {
-        return Activations(ctx_, device_, in.gated_times(group)).times(weights_.matrix(index, "ffn_down.weight"));
+        return in.gated_times(group, down).times(down, residual);
     }
     ggml_tensor* gate = in.times(weights_.matrix(index, "ffn_gate.weight"));
     ggml_tensor* up = in.times(weights_.matrix(index, "ffn_up.weight"));
-    return Activations(ctx_, device_, gated(gate, up)).times(weights_.matrix(index, "ffn_down.weight"));
+    return Activations(ctx_, device_, gated(gate, up)).times(down, residual);
 }
 
 /// Softmax router, the K most likely experts of every row with their weights renormalised, results added in rank order.
@@ -236,9 +256,9 @@ Activations LayerBuilder::normed(ggml_tensor* x, int index, const char* weight) 
 
 ggml_tensor* LayerBuilder::layer(int index, ggml_tensor* x, const PassInputs& inputs) const {
     Activations in = normed(x, index, "attn_norm.weight");
-    x = ggml_add(ctx_, attention(index, in, inputs), x);
+    x = attention(index, in, x, inputs);
     Activations inner = normed(x, index, "ffn_norm.weight");
-    return ggml_add(ctx_, feed_forward(index, inner), x);
+    return feed_forward(index, inner, x);
 }
 
 kernels::AttentionPlan empty_plan(const ModelConfig& config, const Device& device) {

@@ -71,6 +71,7 @@ class Rope {
 
     /// x [head_dim, heads, n] rotated.
     ggml_tensor* rotate(ggml_context* ctx, ggml_tensor* x, ggml_tensor* input) const;
+    kernels::RopePairs pairs() const;
 
  private:
     const ModelConfig& config_;
@@ -98,10 +99,12 @@ class Activations {
     ggml_tensor* values();
     /// w [k, m], x [k, n] -> f32 [m, n]
     ggml_tensor* times(const Matrix& w);
+    /// The same plus `residual` [m, n].
+    ggml_tensor* times(const Matrix& w, ggml_tensor* residual);
     /// All matrices of a group, one behind the other; REQUIRES a group that is not empty.
     ggml_tensor* times(const kernels::PackedGroup& group);
-    /// silu(gate times x) * (up times x) for a group of two.
-    ggml_tensor* gated_times(const kernels::PackedGroup& gate_up);
+    /// silu(gate times x) * (up times x) for a group of two, as `next` takes it.
+    Activations gated_times(const kernels::PackedGroup& gate_up, const Matrix& next);
     /// w [k, m, experts], x [k, n] or [k, used, n], chosen i32 [used, n] -> f32 [m, used, n]
     ggml_tensor* times_experts(const Matrix& w, ggml_tensor* chosen);
 
@@ -143,14 +146,15 @@ class LayerBuilder {
     Written write_kv(int index, ggml_tensor* k, ggml_tensor* v, const PassInputs& inputs) const;
     /// x [sum of widths, n] cut into [width, n] each.
     std::vector<ggml_tensor*> cut(ggml_tensor* x, std::initializer_list<int> widths) const;
-    ggml_tensor* attention(int index, Activations& in, const PassInputs& inputs) const;
+    /// Plus `residual`, like the next.
+    ggml_tensor* attention(int index, Activations& in, ggml_tensor* residual, const PassInputs& inputs) const;
     ggml_tensor* attend_library(ggml_tensor* q, const Written& kv, const PassInputs& inputs) const;
-    ggml_tensor* feed_forward(int index, Activations& in) const;
+    ggml_tensor* feed_forward(int index, Activations& in, ggml_tensor* residual) const;
     ggml_tensor* experts(int index, Activations& in) const;
     Activations normed(ggml_tensor* x, int index, const char* weight) const;
     ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) const;
-    /// x [head_dim * heads, n], each head through an RMS norm if there is a weight, rotated -> [head_dim, heads, n].
-    ggml_tensor* heads_norm_rope(ggml_tensor* x, int heads, ggml_tensor* norm_weight, ggml_tensor* rope) const;
+    /// x [head_dim * heads, n] -> [head_dim, heads, n], each head through an RMS norm if there is a weight.
+    ggml_tensor* heads_norm(ggml_tensor* x, int heads, ggml_tensor* norm_weight) const;
 
     ggml_context* ctx_;
     ggml_cgraph* graph_;

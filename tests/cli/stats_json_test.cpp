@@ -87,6 +87,18 @@ TEST(StatsTextTest, NamesMethodBudgetAndWhyDraftingWasOff) {
     EXPECT_EQ(text.back(), '\n');
 }
 
+TEST(StatsTextTest, SaysOnlyWhatTheMethodHas) {
+    Stats stats = example();
+    stats.copied_tokens = 1;
+    EXPECT_NE(stats_text(stats, kInfo).find("controller ema+static: 10 cycles"), std::string::npos);
+    EXPECT_NE(stats_text(stats, kInfo).find(", 1 token copied"), std::string::npos);
+    stats.budget = 16;
+    stats.cycles = 1;
+    EXPECT_NE(stats_text(stats, kInfo).find("tree, budget 16: 1 cycle,"), std::string::npos);
+    stats.method = Method::chain;
+    EXPECT_NE(stats_text(stats, kInfo).find("method   chain: 1 cycle,"), std::string::npos);
+}
+
 TEST(TraceJsonTest, HasTheKeysOfTheContract) {
     testing::FakeEngine engine;
     CycleTrace cycle;

@@ -86,6 +86,7 @@ TEST(Lookup, SparesTheDraftWhereTheCopyIsSure) {
     o.ignore_eos = true;
     const Answer tree = answer(*dear, loop, o);
     EXPECT_EQ(tree.stats.off_reason, "copying suffices");
+    EXPECT_GT(tree.stats.copied_tokens, tree.stats.tokens / 4);
     EXPECT_GT(tree.stats.off_cycles, tree.stats.cycles / 4);
     EXPECT_LT(tree.stats.off_cycles, tree.stats.cycles) << "only a draft can tell what one is worth";
     o.method = Method::ar;

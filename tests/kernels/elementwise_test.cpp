@@ -64,6 +64,49 @@ TEST(Rope, RotatesPairsByTheirAngleWhicheverWayTheyAreStored) {
     }
 }
 
+TEST(Rope, StoresWhatRotationAndSetRowsWouldStore) {
+    constexpr std::int64_t kHeadDim = 32, kHeads = 6, kKvHeads = 2, kWidth = kHeadDim * kKvHeads, kCells = 40;
+    ThreadPool pool(3);
+    for (const RopePairs pairs : {RopePairs::neighbours, RopePairs::halves}) {
+        for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_F32}) {
+            Computation c;
+            std::vector<std::int32_t> positions;
+            std::vector<std::int64_t> cells;
+            for (int i = 0; i < 17; ++i) positions.push_back(3 * i), cells.push_back((i * 7 + 3) % kCells);
+            const auto n = static_cast<std::int64_t>(positions.size());
+            ggml_tensor* table = c.tensor(rope_table({kHeadDim, 1e4f, 1.0f, nullptr}, positions), kHeadDim, n);
+            ggml_tensor* into = ggml_new_tensor_1d(c.ctx(), GGML_TYPE_I64, n);
+            std::memcpy(into->data, cells.data(), ggml_nbytes(into));
+            // Queries, keys and values as one product gives them, side by side.
+            const std::int64_t all = kHeadDim * kHeads + 2 * kWidth;
+            ggml_tensor* x = c.tensor(normal_numbers(all * n, 2.0f, 20), all, n);
+            const auto heads = [&](std::int64_t count, std::int64_t first) {
+                return ggml_view_3d(c.ctx(), x, kHeadDim, count, n, kHeadDim * sizeof(float), x->nb[1],
+                                    first * sizeof(float));
+            };
+            ggml_tensor *q = heads(kHeads, 0), *k = heads(kKvHeads, kHeadDim * kHeads);
+            ggml_tensor* v =
+                ggml_view_2d(c.ctx(), x, kWidth, n, x->nb[1], (kHeadDim * kHeads + kWidth) * sizeof(float));
+            const auto cache = [&] {
+                ggml_tensor* t = ggml_new_tensor_2d(c.ctx(), type, kWidth, kCells);
+                std::memset(t->data, 0, ggml_nbytes(t));
+                return t;
+            };
+            ggml_tensor *keys = cache(), *values = cache(), *wanted_keys = cache(), *wanted_values = cache();
+            const auto rotated = c.run(rotate_and_store(c.ctx(), pool, {q, k, v}, table, keys, values, into, pairs));
+            const auto wanted = c.run(rotate(c.ctx(), pool, q, table, pairs));
+            EXPECT_EQ(std::memcmp(rotated.data(), wanted.data(), wanted.size() * sizeof(float)), 0);
+            ggml_tensor* rows = ggml_reshape_2d(c.ctx(), rotate(c.ctx(), pool, k, table, pairs), kWidth, n);
+            ggml_cgraph* graph = ggml_new_graph(c.ctx());
+            ggml_build_forward_expand(graph, ggml_set_rows(c.ctx(), wanted_keys, rows, into));
+            ggml_build_forward_expand(graph, ggml_set_rows(c.ctx(), wanted_values, v, into));
+            ASSERT_EQ(ggml_graph_compute_with_ctx(c.ctx(), graph, 1), GGML_STATUS_SUCCESS);
+            EXPECT_EQ(std::memcmp(keys->data, wanted_keys->data, ggml_nbytes(keys)), 0) << ggml_type_name(type);
+            EXPECT_EQ(std::memcmp(values->data, wanted_values->data, ggml_nbytes(values)), 0) << ggml_type_name(type);
+        }
+    }
+}
+
 TEST(Rope, AFrequencyFactorDividesTheAngleOfItsPair) {
     const std::vector<float> factors{1.0f, 4.0f};
     const std::vector<std::int32_t> positions{8};

@@ -80,6 +80,40 @@ TEST_P(Fused, GatedProductsAreTheGatedProducts) {
     }
 }
 
+TEST_P(Fused, GatedProductsAreQuantisedAsIfAfterwards) {
+    for (const std::int64_t m : {32, 96, 224}) {
+        const Matrix a = Matrix::quantised({GGML_TYPE_Q4_1, kColumns, m}, 5);
+        const Matrix b = Matrix::quantised({GGML_TYPE_Q5_0, kColumns, m}, 6);
+        const PackedMatrix pa(a.tensor(), pool_, memory_), pb(b.tensor(), pool_, memory_);
+        const PackedGroup group{&pa, &pb};
+        for (const std::int64_t n : {1, 5, 33}) {
+            ggml_context* ctx = ctx_.get();
+            ggml_tensor* x = quantize_for_packed(ctx, pool_, rows(n, 0.3f, 7));
+            const auto fused = compute(ctx, gated_quantized_packed(ctx, group, x));
+            const auto steps = compute(ctx, quantize_for_packed(ctx, pool_, gated_packed(ctx, group, x)));
+            ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0)
+                << m << " outputs, " << n << " rows";
+        }
+    }
+}
+
+TEST_P(Fused, ResidualsAreAddedToTheProduct) {
+    for (const ggml_type type : {GGML_TYPE_Q4_1, GGML_TYPE_Q6_K, GGML_TYPE_F16}) {
+        const Matrix a = Matrix::quantised({type, kColumns, kColumns - 9}, 10);
+        const PackedMatrix w(a.tensor(), pool_, memory_);
+        for (const std::int64_t n : {1, 5, 33}) {
+            ggml_context* ctx = ctx_.get();
+            ggml_tensor* x = rows(n, 1.0f, 11);
+            if (!w.takes_floats()) x = quantize_for_packed(ctx, pool_, x);
+            ggml_tensor* residual =
+                ggml_cont(ctx, ggml_view_2d(ctx, rows(n, 5.0f, 12), w.rows(), n, kColumns * sizeof(float), 0));
+            const auto fused = compute(ctx, multiply_packed(ctx, w, x, residual));
+            const auto steps = compute(ctx, ggml_add(ctx, multiply_packed(ctx, w, x), residual));
+            ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
+        }
+    }
+}
+
 TEST_P(Fused, NormsAreThoseOfTheDefinitionInAnyCompany) {
     ggml_context* ctx = ctx_.get();
     ggml_tensor* weight = rows(1, 1.0f, 8);

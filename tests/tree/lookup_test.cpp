@@ -30,7 +30,8 @@ Support support(const std::vector<Token>& written, std::size_t known, std::size_
     int others = 0, agreeing = 0;
     for (std::size_t end = least; end < size; ++end) {
         if (end == from || end - copied >= known) continue;
-        if (!std::equal(written.end() - least, written.end(), written.begin() + static_cast<long>(end) - least)) continue;
+        if (!std::equal(written.end() - least, written.end(), written.begin() + static_cast<long>(end) - least))
+            continue;
         ++others;
         agreeing += written[end] == written[from] ? 1 : 0;
     }
