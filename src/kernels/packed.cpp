@@ -120,8 +120,11 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
 }
 
 std::int64_t PackedMatrix::tiles_at_once(const ThreadPool& pool, std::int64_t tiles) {
-    const std::int64_t grain = pool.grain(tiles, 2);
-    return grain + grain % 2;
+    const std::int64_t least = pool.grain(tiles, 2) + 1;
+    for (std::int64_t grain = least / 2 * 2; grain < 2 * least; grain += 2) {
+        if (tiles % (grain * pool.threads()) == 0) return grain;
+    }
+    return least / 2 * 2;
 }
 
 void PackedMatrix::read_row(std::int64_t row, float* out) const {

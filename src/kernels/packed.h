@@ -42,7 +42,8 @@ class PackedMatrix {
     /// subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
                   std::int64_t count, float* out, std::int64_t stride, const float* residual = nullptr) const;
-    /// A grain for `multiply` over so many tiles: even, since tiles are fastest in pairs.
+    /// A grain for `multiply` over so many tiles: even, since tiles are fastest in pairs, and where possible such that
+    /// every thread has equally many chunks.
     static std::int64_t tiles_at_once(const ThreadPool& pool, std::int64_t tiles);
     /// The values of one row [k] as f32.
     void read_row(std::int64_t row, float* out) const;
