@@ -1,4 +1,5 @@
-"""python -m bastion_training COMMAND: the steps, in order: answers, features, train, evaluate, export."""
+"""python -m bastion_training COMMAND: the steps, in order: answers, features, train, evaluate, export; before them, where
+prompts are few, prompts."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from .errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+# What the default target's chat template puts before a user's message.
+HEADER = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+          "<|im_start|>user\n")
 
 
 def numbers(text: str) -> list[int]:
@@ -29,6 +33,18 @@ def parser() -> argparse.ArgumentParser:
             p.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ..")
             p.add_argument("--threads", type=int, default=0, help="CPU threads; 0: PyTorch's choice")
         return p
+
+    p = step("prompts", "the target completes the first words of prompts to prompts of its own", device=False)
+    p.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON lines with `prompt`, `id`, `source`")
+    p.add_argument("--out", type=Path, required=True)
+    p.add_argument("--bastion", type=Path, default=ROOT / "build/release/bastion", help="the program")
+    p.add_argument("--header", default=HEADER, help="what the chat template puts before a user's message")
+    p.add_argument("--count", type=int, default=6000, help="prompts to begin; three of four become one")
+    p.add_argument("--temperature", type=float, default=1.0)
+    p.add_argument("--top-p", type=float, default=0.95)
+    p.add_argument("--max-tokens", type=int, default=110)
+    p.add_argument("--concurrency", type=int, default=64)
+    p.add_argument("--seed", type=int, default=11)
 
     p = step("answers", "the target answers prompts (through `bastion answers`)", device=False)
     p.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON lines with `prompt`, `id`, `source`")
@@ -94,7 +110,12 @@ def run(a: argparse.Namespace) -> None:
         import torch
 
         torch.set_num_threads(a.threads)
-    if a.command == "answers":
+    if a.command == "prompts":
+        from . import own_prompts
+
+        own_prompts.run(a.bastion, a.target, a.prompts, a.out, a.header, a.count, a.temperature, a.top_p, a.max_tokens,
+                        a.concurrency, a.seed)
+    elif a.command == "answers":
         from . import answers
 
         answers.run(a.bastion, a.target, a.prompts, a.benchmarks, a.out, a.sampled, a.temperature, a.max_tokens,

@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bastion_training import answers, export, prompts, store, tree, vocabulary  # noqa: E402
+from bastion_training import answers, export, own_prompts, prompts, store, tree, vocabulary  # noqa: E402
 from bastion_training.config import DrafterConfig  # noqa: E402
 from bastion_training.errors import UserError  # noqa: E402
 
@@ -101,6 +101,48 @@ class Answers(TemporaryFolder):
         source.write_text('{"prompt":"a"}\n')
         with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(UserError, "code 1"):
             answers.run(program, None, [source], [], self.folder / "a.jsonl", 0, 0, 10, 4, 0, 1)
+
+
+class OwnPrompts(TemporaryFolder):
+    def test_starts_are_the_first_words_of_long_prompts_each_once(self) -> None:
+        texts = ["one two three four five six seven eight nine ten", "too short a prompt"]
+        texts += [f"{n} " + LONG for n in range(30)] + ["0 " + LONG]
+        given = [prompt(text, str(i)) for i, text in enumerate(texts)]
+        starts = own_prompts.choose_starts(given, 100, 1)
+        self.assertNotIn("test/1", starts)
+        self.assertEqual(len(set(starts.values())), len(starts))
+        for id, start in starts.items():
+            self.assertTrue(texts[int(id.split("/")[1])].startswith(start + " "))
+            self.assertIn(len(start.split()), (3, 4, 5))
+        self.assertEqual(own_prompts.choose_starts(given, 100, 1), starts)
+        self.assertEqual(len(own_prompts.choose_starts(given, 10, 1)), 10)
+
+    def test_only_what_the_target_ended_by_itself_becomes_a_prompt(self) -> None:
+        def line(id: str, text: str, stop: str) -> str:
+            return json.dumps({"id": id, "text": text, "stop_reason": stop})
+
+        starts = {"a": "How many", "b": "How many", "c": "Why do", "d": "Name a"}
+        lines = [line("a", " days does a week have in all?", "eos"), line("b", " days does a week have in all?", "eos"),
+                 line("c", " birds sing in the early morning so", "length"), line("d", " colour.", "eos"),
+                 line("of another run", "", "eos")]
+        self.assertEqual([(p.id, p.source, p.text) for p in own_prompts.finished(starts, lines)],
+                         [("a", "own", "How many days does a week have in all?")])
+
+    def test_the_program_gets_header_and_start_and_the_rest_is_put_together(self) -> None:
+        program = self.folder / "bastion"
+        program.write_text('#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in --prompts) p=$2;; --out) o=$2;; esac; shift; done\n'
+                           'grep -q "HEAD.a train leaves" "$p" || exit 3\n'
+                           """sed 's/"prompt".*/"text": " and does not come back.", "stop_reason": "eos"}/' "$p" >"$o"\n""")
+        program.chmod(0o755)
+        source = self.folder / "p.jsonl"
+        source.write_text(json.dumps({"id": 4, "prompt": LONG}) + "\n")
+        out = self.folder / "own.jsonl"
+        with contextlib.redirect_stdout(io.StringIO()):
+            own_prompts.run(program, None, [source], out, "HEAD ", 10, 1.0, 0.95, 50, 4, 1)
+        (written,) = prompts.read_prompts(out)
+        self.assertEqual(written.source, "own")
+        self.assertTrue(written.text.startswith("a train leaves"))
+        self.assertTrue(written.text.endswith(" and does not come back."))
 
 
 class Vocabulary(unittest.TestCase):
