@@ -8,14 +8,14 @@
 namespace bastion {
 namespace {
 
-constexpr double kFortuneAlpha = 0.05;    // weight of a drafted cycle
-constexpr double kFade = 0.02;            // of a fortune's distance to 1, an undrafted cycle
-constexpr double kMostFortune = 4;        // one cycle may have luck, not ten times what is usual
-constexpr double kPromise = 1.02;         // of plain decoding, by which a draft must be better
-constexpr double kTimeAlpha = 0.1;        // weight of a measured cycle
-constexpr double kFarthestPlain = 100;    // measured to predicted; beyond it a clock is broken
-constexpr double kFarthestExtra = 5;      // the same for what drafting adds, a small difference of two times
-constexpr double kProbationShare = 0.01;  // of the time
+constexpr double kFortuneAlpha = 0.05;     // weight of a drafted cycle
+constexpr double kFade = 0.02;             // of a fortune's distance to 1, an undrafted cycle
+constexpr double kMostFortune = 4;         // one cycle may have luck, not ten times what is usual
+constexpr double kPromise = 1.02;          // of plain decoding, by which a draft must be better
+constexpr double kTimeAlpha = 0.1;         // weight of a measured cycle
+constexpr double kFarthestPlain = 100;     // measured to predicted; beyond it a clock is broken
+constexpr double kFarthestExtra = 5;       // the same for what drafting adds, a small difference of two times
+constexpr double kProbationShare = 0.005;  // of the time
 
 /// `plain` with `rows` more rows of requests like those in it, `tree` of them at a time.
 PassLoad with_rows(PassLoad plain, double rows, double tree) {

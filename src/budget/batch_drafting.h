@@ -57,7 +57,7 @@ struct DraftFortune {
 /// - at most as many requests draft as cycles have been observed, and one at least: a first impression of few cycles is
 ///   not acted on by many requests at once;
 /// - while drafting does not pay, single requests draft on probation, the longest undrafted first, as soon as what
-///   they cost at most is 1 % of the time since the last one.
+///   they cost at most is 0.5 % of the time since the last one.
 class BatchDrafting {
  public:
     /// Which of the `requests` draft. `plain`: the pass if nobody does, with one row of each of `plain_requests`
