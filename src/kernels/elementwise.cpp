@@ -102,19 +102,6 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
-/// A row of nothing but NaN gives its last index.
-std::int64_t index_of_largest(const float* row, std::int64_t m, bool vectorised) {
-    if (vectorised) {
-        const std::int64_t found = find_at_least_avx2(row, 0, m, largest_avx2(row, m));
-        if (found < m) return found;
-    }
-    std::int64_t best = 0;
-    for (std::int64_t i = 1; i < m; ++i) {
-        if (row[i] > row[best] || std::isnan(row[best])) best = i;
-    }
-    return best;
-}
-
 void argmax_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
     const bool vectorised = vectorises(userdata);
@@ -174,6 +161,18 @@ void top_logprobs_op(ggml_tensor* dst, int, int, void* userdata) {
 }
 
 }  // namespace
+
+std::int64_t index_of_largest(const float* row, std::int64_t m, bool vectorised) {
+    if (vectorised) {
+        const std::int64_t found = find_at_least_avx2(row, 0, m, largest_avx2(row, m));
+        if (found < m) return found;
+    }
+    std::int64_t best = 0;
+    for (std::int64_t i = 1; i < m; ++i) {
+        if (row[i] > row[best] || std::isnan(row[best])) best = i;
+    }
+    return best;
+}
 
 std::vector<float> rope_table(const RopeAngles& angles, std::span<const std::int32_t> positions) {
     const int pairs = angles.head_dim / 2;

@@ -44,6 +44,9 @@ ggml_tensor* rotate_and_store(ggml_context* ctx, ThreadPool& pool, const LayerRo
 /// silu(gate) * up, both f32 of one shape without gaps.
 ggml_tensor* gated(ggml_context* ctx, ThreadPool& pool, ggml_tensor* gate, ggml_tensor* up);
 
+/// Index of the largest of m values, the smallest on ties; of nothing but NaN the last one.
+std::int64_t index_of_largest(const float* row, std::int64_t m, bool vectorised);
+
 /// Index of the largest of each row of x [m, n] f32 (the smallest index on ties) -> i32 [n].
 ggml_tensor* argmax(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/custom_op.h"
+#include "kernels/elementwise.h"
 #include "kernels/elementwise_avx2.h"
 
 namespace bastion::kernels {
@@ -82,6 +83,38 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
+/// Chunks whose outputs stay in the second-level cache.
+constexpr std::int64_t kArgmaxTiles = 64;
+
+void argmax_packed_op(ggml_tensor* dst, int, int, void* userdata) {
+    const auto& w = *static_cast<const PackedMatrix*>(userdata);
+    const ggml_tensor* x = dst->src[0];
+    const std::int64_t n = x->ne[1], grain = std::min(PackedMatrix::tiles_at_once(w.pool(), w.tiles()), kArgmaxTiles);
+    struct Best {
+        std::int64_t index = -1;  // none
+        float value = 0;
+    };
+    std::vector<Best> found((w.tiles() + grain - 1) / grain * n);  // of every chunk
+    w.pool().run(w.tiles(), grain, [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, w.rows()) - first;
+        std::vector<float> products(n * rows);
+        w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], n, products.data() - first, rows);
+        for (std::int64_t c = 0; c < n; ++c) {
+            const float* row = products.data() + c * rows;
+            const std::int64_t best = index_of_largest(row, rows, true);
+            found[begin / grain * n + c] = {first + best, row[best]};
+        }
+    });
+    for (std::int64_t c = 0; c < n; ++c) {
+        Best best = found[c];
+        for (std::size_t i = c + n; i < found.size(); i += n) {
+            if (found[i].index < 0) continue;
+            if (found[i].value > best.value || std::isnan(best.value)) best = found[i];
+        }
+        static_cast<std::int32_t*>(dst->data)[c] = static_cast<std::int32_t>(best.index);
+    }
+}
+
 }  // namespace
 
 ggml_tensor* norm_quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weight,
@@ -107,6 +140,10 @@ ggml_tensor* gated_quantized_packed(ggml_context* ctx, const PackedGroup& group,
     return custom_op(ctx, GGML_TYPE_I8,
                      {static_cast<std::int64_t>(activation_bytes(group.front()->rows())), rows->ne[1]}, {rows},
                      gated_op<true>, &group);
+}
+
+ggml_tensor* argmax_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows) {
+    return custom_op(ctx, GGML_TYPE_I32, {rows->ne[1]}, {rows}, argmax_packed_op, &w);
 }
 
 }  // namespace bastion::kernels

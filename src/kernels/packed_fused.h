@@ -29,4 +29,8 @@ ggml_tensor* gated_packed(ggml_context* ctx, const PackedGroup& group, ggml_tens
 /// The same, quantised -> what `quantize_for_packed` gives. REQUIRES m to be a multiple of 32.
 ggml_tensor* gated_quantized_packed(ggml_context* ctx, const PackedGroup& group, ggml_tensor* rows);
 
+/// The index of the largest output for each row, as `argmax` after `multiply_packed` gives it, without a place for all
+/// outputs -> i32 [n]. `w` must outlive the graph.
+ggml_tensor* argmax_packed(ggml_context* ctx, const PackedMatrix& w, ggml_tensor* rows);
+
 }  // namespace bastion::kernels

@@ -78,6 +78,11 @@ ggml_tensor* Activations::times(const Matrix& w, ggml_tensor* residual) {
     return ggml_add(ctx_, times(w), residual);
 }
 
+ggml_tensor* Activations::argmax_of(const Matrix& w) {
+    if (w.packed) return kernels::argmax_packed(ctx_, *w.packed, packed_rows(*w.packed));
+    return device_.exact() ? kernels::argmax(ctx_, device_.pool(), times(w)) : ggml_argmax(ctx_, times(w));
+}
+
 ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
     if (w.packed) {
         return kernels::multiply_experts_packed(ctx_, *w.packed, w.tensor->ne[1], packed_rows(*w.packed), chosen);

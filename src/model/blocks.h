@@ -101,6 +101,8 @@ class Activations {
     ggml_tensor* times(const Matrix& w);
     /// The same plus `residual` [m, n].
     ggml_tensor* times(const Matrix& w, ggml_tensor* residual);
+    /// The index of the largest of w times x, the smallest on ties -> i32 [n].
+    ggml_tensor* argmax_of(const Matrix& w);
     /// All matrices of a group, one behind the other; REQUIRES a group that is not empty.
     ggml_tensor* times(const kernels::PackedGroup& group);
     /// silu(gate times x) * (up times x) for a group of two, as `next` takes it.

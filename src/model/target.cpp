@@ -50,7 +50,7 @@ struct Target::Impl {
 
     // Shapes recur from cycle to cycle, so graphs are kept, the latest first. Library kernels put the context length
     // into the shape; there only the graph in use is kept.
-    static constexpr std::size_t kKeptGraphs = 12;
+    static constexpr std::size_t kKeptGraphs = 48;
     static constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
     std::list<PassGraph> graphs;
 
@@ -155,10 +155,15 @@ Status Target::Impl::build(PassGraph& pass) {
         x = ggml_get_rows(ctx, x, pass.output_rows);
     }
     const Matrix head = weights.matrix(config.tied_head ? "token_embd.weight" : "output.weight");
-    pass.logits = Activations(ctx, device, x, weights.find("output_norm.weight"), config.norm_eps).times(head);
-    pass.argmax = device.exact() ? kernels::argmax(ctx, device.pool(), pass.logits) : ggml_argmax(ctx, pass.logits);
+    Activations last(ctx, device, x, weights.find("output_norm.weight"), config.norm_eps);
+    if (key.outputs == Outputs::logits) {
+        pass.logits = last.times(head);
+        pass.argmax = device.exact() ? kernels::argmax(ctx, device.pool(), pass.logits) : ggml_argmax(ctx, pass.logits);
+        ggml_set_output(pass.logits);
+    } else {
+        pass.argmax = last.argmax_of(head);
+    }
     ggml_set_output(pass.argmax);
-    if (key.outputs == Outputs::logits) ggml_set_output(pass.logits);
     ggml_build_forward_expand(pass.g.graph, pass.argmax);
     return pass.g.allocate(device);
 }

@@ -1,6 +1,8 @@
 // Fused operations give the bits of the operations they stand for.
 #include "kernels/packed_fused.h"
 
+#include <limits>
+
 #include "kernels/elementwise.h"
 #include "products.h"
 
@@ -110,6 +112,29 @@ TEST_P(Fused, ResidualsAreAddedToTheProduct) {
             const auto fused = compute(ctx, multiply_packed(ctx, w, x, residual));
             const auto steps = compute(ctx, ggml_add(ctx, multiply_packed(ctx, w, x), residual));
             ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0) << n << " rows";
+        }
+    }
+}
+
+TEST_P(Fused, TheLargestOutputIsFoundWithoutTheOutputs) {
+    for (const std::int64_t m : {7, 1500, 2100}) {
+        for (const ggml_type type : {GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
+            const Matrix a = Matrix::quantised({type, kColumns, m}, 13);
+            // Every row of weights twice, so that every largest output has a tie.
+            const auto* bytes = static_cast<const char*>(a.tensor()->data);
+            std::memcpy(static_cast<char*>(a.tensor()->data) + m / 2 * a.tensor()->nb[1], bytes,
+                        m / 2 * a.tensor()->nb[1]);
+            const PackedMatrix w(a.tensor(), pool_, memory_);
+            for (const std::int64_t n : {1, 5, 33}) {
+                ggml_context* ctx = ctx_.get();
+                ggml_tensor* x = rows(n, 1.0f, 14);
+                static_cast<float*>(x->data)[0] = std::numeric_limits<float>::quiet_NaN();
+                if (!w.takes_floats()) x = quantize_for_packed(ctx, pool_, x);
+                const auto fused = compute(ctx, argmax_packed(ctx, w, x));
+                const auto steps = compute(ctx, argmax(ctx, pool_, multiply_packed(ctx, w, x)));
+                ASSERT_EQ(std::memcmp(fused.data(), steps.data(), n * sizeof(std::int32_t)), 0)
+                    << m << " outputs, " << n << " rows";
+            }
         }
     }
 }
