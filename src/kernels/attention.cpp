@@ -61,7 +61,7 @@ class HeadAttention {
         : plan_(plan),
           keys_(keys),
           values_(values),
-          convert_query_(keys->type),
+          convert_query_(RowConverter::to_multiply(keys->type)),
           dot_(ggml_get_type_traits_cpu(keys->type)->vec_dot),
           value_to_float_(ggml_get_type_traits(values->type)->to_float),
           key_head_bytes_(ggml_row_size(keys->type, plan.head_dim)),

@@ -1,7 +1,5 @@
 #include "kernels/elementwise.h"
 
-#include <ggml-cpu.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "kernels/custom_op.h"
 #include "kernels/elementwise_avx2.h"
+#include "kernels/row_converter.h"
 
 namespace bastion::kernels {
 namespace {
@@ -51,37 +50,21 @@ void rotate_op(ggml_tensor* dst, int, int, void* userdata) {
     });
 }
 
-/// Writes f32 rows to a cache of any type.
-class CacheWriter {
- public:
-    explicit CacheWriter(const ggml_tensor* cache)
-        : cache_(cache), from_float_(ggml_get_type_traits_cpu(cache->type)->from_float) {}
-    void operator()(const float* row, std::int64_t cell) const {
-        void* out = static_cast<char*>(cache_->data) + cell * cache_->nb[1];
-        if (from_float_) {
-            from_float_(row, out, cache_->ne[0]);
-        } else {  // f32
-            std::memcpy(out, row, cache_->ne[0] * sizeof(float));
-        }
-    }
-
- private:
-    const ggml_tensor* cache_;
-    ggml_from_float_t from_float_;
-};
-
 template <RopePairs P>
 void rotate_and_store_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor *q = dst->src[0], *k = dst->src[1], *v = dst->src[2], *table = dst->src[3];
-    const CacheWriter write_key(dst->src[4]), write_value(dst->src[5]);
+    const ggml_tensor *keys = dst->src[4], *values = dst->src[5];
     const auto* cells = static_cast<const std::int64_t*>(dst->src[6]->data);
+    const auto write = [](const float* row, const ggml_tensor* cache, std::int64_t cell) {
+        RowConverter::to(cache->type)(row, static_cast<char*>(cache->data) + cell * cache->nb[1], cache->ne[0]);
+    };
     pool_of(userdata).run(q->ne[2], kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
         std::vector<float> rotated(k->ne[0] * k->ne[1]);
         for (std::int64_t row = begin; row < end; ++row) {
             rotate_row<P>(q, table, row, row_of(dst, row));
             rotate_row<P>(k, table, row, rotated.data());
-            write_key(rotated.data(), cells[row]);
-            write_value(float_row(v, row), cells[row]);
+            write(rotated.data(), keys, cells[row]);
+            write(float_row(v, row), values, cells[row]);
         }
     });
 }

@@ -31,13 +31,15 @@ std::vector<float> rope_table(const RopeAngles& angles, std::span<const std::int
 /// x [head_dim, heads, n] f32, table [head_dim, n] f32 of the rows' positions -> x rotated.
 ggml_tensor* rotate(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* table, RopePairs pairs);
 
-/// The queries and keys of a layer rotated, and keys and values written to the cache: q [head_dim, heads, n] and k
-/// [head_dim, kv_heads, n] f32 -> q rotated; k rotated and v [head_dim * kv_heads, n] f32 go to the rows `cells`, i64
-/// [n], of `keys` and `values` [head_dim * kv_heads, all cells]. What reads these has to come after the result. The
-/// bits are those of `rotate` and ggml_set_rows.
+/// What the rows of a pass have in one layer: q [head_dim, heads, n], k [head_dim, kv_heads, n], v [head_dim *
+/// kv_heads, n], all f32.
 struct LayerRows {
     ggml_tensor *q, *k, *v;
 };
+
+/// The queries and keys of a layer rotated, and keys and values written to the cache -> q rotated; k rotated and v go
+/// to the rows `cells`, i64 [n], of `keys` and `values` [head_dim * kv_heads, all cells]. What reads these has to come
+/// after the result. The bits are those of `rotate` and ggml_set_rows.
 ggml_tensor* rotate_and_store(ggml_context* ctx, ThreadPool& pool, const LayerRows& rows, ggml_tensor* table,
                               ggml_tensor* keys, ggml_tensor* values, ggml_tensor* cells, RopePairs pairs);
 

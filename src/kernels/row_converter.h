@@ -1,4 +1,4 @@
-// Turns rows of floats into what ggml multiplies weights with.
+// Turns rows of floats into other types.
 #pragma once
 
 #include <ggml-cpu.h>
@@ -9,12 +9,15 @@
 
 namespace bastion::kernels {
 
-/// Turns f32 rows into the form that rows of `type` are multiplied with.
+/// Turns f32 rows into rows of a type.
 class RowConverter {
  public:
-    explicit RowConverter(ggml_type weight_type)
-        : type_(ggml_get_type_traits_cpu(weight_type)->vec_dot_type),
-          from_float_(ggml_get_type_traits_cpu(type_)->from_float) {}
+    static RowConverter to(ggml_type type) { return RowConverter(type); }
+    /// Into the form that rows of `weight_type` are multiplied with.
+    static RowConverter to_multiply(ggml_type weight_type) {
+        return RowConverter(ggml_get_type_traits_cpu(weight_type)->vec_dot_type);
+    }
+
     std::size_t bytes(std::int64_t width) const { return ggml_row_size(type_, width); }
     void operator()(const float* x, void* out, std::int64_t width) const {
         if (type_ == GGML_TYPE_F32) {
@@ -25,6 +28,8 @@ class RowConverter {
     }
 
  private:
+    explicit RowConverter(ggml_type type) : type_(type), from_float_(ggml_get_type_traits_cpu(type)->from_float) {}
+
     ggml_type type_;
     ggml_from_float_t from_float_;
 };

@@ -12,7 +12,7 @@ namespace {
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
-    const RowConverter convert(dst->src[1]->type);
+    const RowConverter convert = RowConverter::to_multiply(dst->src[1]->type);
     static_cast<ThreadPool*>(userdata)->run(x->ne[1], 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
             convert(float_row(x, r), static_cast<char*>(dst->data) + r * dst->nb[1], x->ne[0]);
@@ -68,7 +68,7 @@ void multiply_experts_op(ggml_tensor* dst, int, int, void* userdata) {
 }  // namespace
 
 ggml_tensor* quantize_rows(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x, ggml_tensor* weights) {
-    const auto bytes = static_cast<std::int64_t>(RowConverter(weights->type).bytes(x->ne[0]));
+    const auto bytes = static_cast<std::int64_t>(RowConverter::to_multiply(weights->type).bytes(x->ne[0]));
     return custom_op(ctx, GGML_TYPE_I8, {bytes, x->ne[1]}, {x, weights}, quantize_op, &pool);
 }
 

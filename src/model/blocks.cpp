@@ -80,7 +80,7 @@ ggml_tensor* Activations::times(const Matrix& w, ggml_tensor* residual) {
 
 ggml_tensor* Activations::argmax_of(const Matrix& w) {
     if (w.packed) return kernels::argmax_packed(ctx_, *w.packed, packed_rows(*w.packed));
-    return device_.exact() ? kernels::argmax(ctx_, device_.pool(), times(w)) : ggml_argmax(ctx_, times(w));
+    return argmax(ctx_, device_, times(w));
 }
 
 ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
@@ -93,6 +93,10 @@ ggml_tensor* Activations::times_experts(const Matrix& w, ggml_tensor* chosen) {
     ggml_tensor* x = values();
     ggml_tensor* in = x->ne[2] == chosen->ne[1] ? x : ggml_reshape_3d(ctx_, x, x->ne[0], 1, x->ne[1]);
     return ggml_mul_mat_id(ctx_, w.tensor, in, chosen);
+}
+
+ggml_tensor* argmax(ggml_context* ctx, const Device& device, ggml_tensor* x) {
+    return device.exact() ? kernels::argmax(ctx, device.pool(), x) : ggml_argmax(ctx, x);
 }
 
 ggml_tensor* look_up(ggml_context* ctx, const Matrix& embedding, ggml_tensor* tokens) {

@@ -126,6 +126,9 @@ class Activations {
     ggml_tensor* quantized_for_packed_ = nullptr;
 };
 
+/// Index of the largest of each row of x [m, n], the smallest on ties -> i32 [n].
+ggml_tensor* argmax(ggml_context* ctx, const Device& device, ggml_tensor* x);
+
 /// Rows of an embedding [width, vocabulary] by token, i32 [n] -> f32 [width, n].
 ggml_tensor* look_up(ggml_context* ctx, const Matrix& embedding, ggml_tensor* tokens);
 

@@ -158,7 +158,7 @@ Status Target::Impl::build(PassGraph& pass) {
     Activations last(ctx, device, x, weights.find("output_norm.weight"), config.norm_eps);
     if (key.outputs == Outputs::logits) {
         pass.logits = last.times(head);
-        pass.argmax = device.exact() ? kernels::argmax(ctx, device.pool(), pass.logits) : ggml_argmax(ctx, pass.logits);
+        pass.argmax = bastion::argmax(ctx, device, pass.logits);
         ggml_set_output(pass.logits);
     } else {
         pass.argmax = last.argmax_of(head);

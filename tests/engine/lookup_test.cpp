@@ -9,15 +9,6 @@
 namespace bastion::test {
 namespace {
 
-Engine& engine() {
-    static const std::unique_ptr<Engine> shared = [] {
-        EngineOptions options;
-        options.ctx = 512;
-        return open_embedded(options);
-    }();
-    return *shared;
-}
-
 TEST(Lookup, WorksWithoutADrafter) {
     EngineOptions options;
     options.ctx = 512;
@@ -69,7 +60,7 @@ TEST(Lookup, WorksInABatchWithoutADrafterAndAtTheContextsEnd) {
 
 // With a profile by which a draft is dear and a row cheap.
 TEST(Lookup, SparesTheDraftWhereTheCopyIsSure) {
-    auto profile = profile_from_json(*engine().calibrate(true, {}), "measured");
+    auto profile = profile_from_json(*shared_engine().calibrate(true, {}), "measured");
     ASSERT_TRUE(profile.ok());
     profile->grid.clear();
     for (const int context : {64, 512}) {
@@ -95,20 +86,20 @@ TEST(Lookup, SparesTheDraftWhereTheCopyIsSure) {
 
 TEST(Lookup, ReachesBeyondTheBlock) {
     const std::vector<Token> loop =
-        chat_prompt(engine(), "Repeat: la la la la la la la la la la la la la la la la la la");
+        chat_prompt(shared_engine(), "Repeat: la la la la la la la la la la la la la la la la la la");
     GenerateOptions o = method(Method::tree, 32, 120);
     o.ignore_eos = true;
     int deepest = 0;
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     session->set_trace([&](const CycleTrace& cycle) {
         for (const auto& node : cycle.nodes) {
             if (node.accepted) deepest = std::max(deepest, node.depth);
         }
     });
-    const Answer tree = answer(engine(), *session, loop, o);
-    EXPECT_GT(deepest, engine().info().block_size);
+    const Answer tree = answer(shared_engine(), *session, loop, o);
+    EXPECT_GT(deepest, shared_engine().info().block_size);
     o.method = Method::ar;
-    EXPECT_EQ(tree.tokens, answer(engine(), *session, loop, o).tokens);
+    EXPECT_EQ(tree.tokens, answer(shared_engine(), *session, loop, o).tokens);
 }
 
 }  // namespace

@@ -9,18 +9,8 @@
 namespace bastion::test {
 namespace {
 
-Engine& engine() {
-    static const std::unique_ptr<Engine> shared = [] {
-        EngineOptions options;
-        options.ctx = 512;
-        options.slots = 1;
-        return open_embedded(options);
-    }();
-    return *shared;
-}
-
 const std::vector<Token>& counting() {
-    static const std::vector<Token> prompt = chat_prompt(engine(), "Count from 1 to 40, separated by commas.");
+    static const std::vector<Token> prompt = chat_prompt(shared_engine(), "Count from 1 to 40, separated by commas.");
     return prompt;
 }
 
@@ -34,7 +24,7 @@ TEST(Length, IsWhatWasAskedFor) {
     for (GenerateOptions o : all_methods()) {
         for (int wanted = 1; wanted <= 20; ++wanted) {
             o.max_tokens = wanted;
-            const Answer a = answer(engine(), counting(), o);
+            const Answer a = answer(shared_engine(), counting(), o);
             EXPECT_EQ(static_cast<int>(a.tokens.size()), wanted);
             EXPECT_EQ(a.stats.tokens, wanted);
             EXPECT_EQ(a.stats.stop_reason, StopReason::length);
@@ -62,7 +52,7 @@ TEST(Length, EndsAtTheContext) {
 }
 
 TEST(Length, OfThePromptIsChecked) {
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     const Status empty = session->begin({}, method(Method::ar));
     ASSERT_FALSE(empty.ok());
     EXPECT_EQ(empty.error().kind, ErrorKind::bad_input);
@@ -71,23 +61,23 @@ TEST(Length, OfThePromptIsChecked) {
     EXPECT_NE(too_long.error().message.find("600"), std::string::npos);
     EXPECT_NE(too_long.error().message.find("512"), std::string::npos);
     EXPECT_FALSE(session->begin({49152}, method(Method::ar)).ok()) << "a token outside the vocabulary";
-    const Answer one = answer(engine(), *session, {1}, method(Method::tree, 7, 8));
+    const Answer one = answer(shared_engine(), *session, {1}, method(Method::tree, 7, 8));
     EXPECT_LE(one.tokens.size(), 8u) << "a prompt of one token works";
 }
 
 TEST(Budget, RunsOrIsRefused) {
-    std::vector<Token> expected = answer(engine(), counting(), method(Method::ar, 0, 16)).tokens;
+    std::vector<Token> expected = answer(shared_engine(), counting(), method(Method::ar, 0, 16)).tokens;
     for (int budget : {1, 2, 7, 12, 1024}) {
-        EXPECT_EQ(answer(engine(), counting(), method(Method::tree, budget, 16)).tokens, expected) << budget;
+        EXPECT_EQ(answer(shared_engine(), counting(), method(Method::tree, budget, 16)).tokens, expected) << budget;
     }
     GenerateOptions narrow = method(Method::tree, 1024, 16);
     narrow.topk = 1;  // a lattice of 7 nodes: the budget is above its size
     narrow.no_lookup = true;
-    const Answer a = answer(engine(), counting(), narrow);
+    const Answer a = answer(shared_engine(), counting(), narrow);
     EXPECT_EQ(a.tokens, expected);
     EXPECT_LE(a.stats.mean_nodes(), 8.0);
     for (int budget : {-1, 1025}) {
-        const Status refused = engine().check(method(Method::tree, budget));
+        const Status refused = shared_engine().check(method(Method::tree, budget));
         ASSERT_FALSE(refused.ok());
         EXPECT_NE(refused.error().message.find("budget"), std::string::npos);
     }
@@ -97,17 +87,18 @@ TEST(Chain, EqualsASpineOnlyTree) {
     GenerateOptions spine = method(Method::tree, 8);
     spine.topk = 1;
     spine.no_lookup = true;
-    const Answer tree = answer(engine(), counting(), spine);
-    const Answer chain = answer(engine(), counting(), method(Method::chain));
+    const Answer tree = answer(shared_engine(), counting(), spine);
+    const Answer chain = answer(shared_engine(), counting(), method(Method::chain));
     EXPECT_EQ(tree.tokens, chain.tokens);
     EXPECT_EQ(tree.stats.cycles, chain.stats.cycles);
 }
 
 TEST(Stop, AtEndOfTextNothingFollows) {
-    const std::vector<Token> prompt = chat_prompt(engine(), "What is the capital of France? Answer in one word.");
+    const std::vector<Token> prompt =
+        chat_prompt(shared_engine(), "What is the capital of France? Answer in one word.");
     for (GenerateOptions o : all_methods()) {
         o.max_tokens = 200;
-        const Answer a = answer(engine(), prompt, o);
+        const Answer a = answer(shared_engine(), prompt, o);
         ASSERT_EQ(a.stats.stop_reason, StopReason::eos);
         EXPECT_EQ(a.stats.tokens, static_cast<int>(a.tokens.size()));
         EXPECT_EQ(a.text.find("<|im_end|>"), std::string::npos);
@@ -116,7 +107,7 @@ TEST(Stop, AtEndOfTextNothingFollows) {
 }
 
 TEST(Stop, AtATextExactlyBeforeIt) {
-    const std::string whole = answer(engine(), counting(), method(Method::ar, 0, 40)).text;
+    const std::string whole = answer(shared_engine(), counting(), method(Method::ar, 0, 40)).text;
     ASSERT_GT(whole.size(), 30u);
     // Within a token, about a token, over several tokens.
     for (const std::string& stop :
@@ -124,7 +115,7 @@ TEST(Stop, AtATextExactlyBeforeIt) {
         for (GenerateOptions o : all_methods()) {
             o.max_tokens = 40;
             o.stop = {stop, "never in the answer"};
-            const Answer a = answer(engine(), counting(), o);
+            const Answer a = answer(shared_engine(), counting(), o);
             EXPECT_EQ(a.text, whole.substr(0, whole.find(stop))) << stop;
             EXPECT_EQ(a.stats.stop_reason, StopReason::stop);
             EXPECT_EQ(a.stats.tokens, static_cast<int>(a.tokens.size()));
@@ -134,43 +125,43 @@ TEST(Stop, AtATextExactlyBeforeIt) {
 
 TEST(Stream, IsValidUtf8AndJoinsToTheWhole) {
     const std::vector<Token> prompt =
-        chat_prompt(engine(), "Repeat exactly: 😀 日本語 naïve 👩‍👩‍👧 ñandú");
+        chat_prompt(shared_engine(), "Repeat exactly: 😀 日本語 naïve 👩‍👩‍👧 ñandú");
     for (GenerateOptions o : all_methods()) {
         o.ignore_eos = true;
         o.sampling.temperature = 1.5;
         o.sampling.seed = 3;
-        const auto session = new_session(engine());
+        const auto session = new_session(shared_engine());
         ASSERT_TRUE(session->begin(prompt, o).ok());
         Session* one = session.get();
         std::string joined, bytes;
         while (!session->done()) {
-            ASSERT_TRUE(engine().step({&one, 1}).ok());
+            ASSERT_TRUE(shared_engine().step({&one, 1}).ok());
             const std::string chunk = session->take_text();
             EXPECT_EQ(chunk, sanitize_utf8(chunk)) << "every chunk is valid by itself";
             joined += chunk;
         }
         joined += session->take_text();
-        for (Token t : session->answer()) bytes += engine().piece(t);
+        for (Token t : session->answer()) bytes += shared_engine().piece(t);
         EXPECT_EQ(joined, sanitize_utf8(bytes));
     }
 }
 
 TEST(Sampling, OfTheSingleMostLikelyIsGreedy) {
     GenerateOptions o = method(Method::tree, 7);
-    const std::vector<Token> greedy = answer(engine(), counting(), o).tokens;
+    const std::vector<Token> greedy = answer(shared_engine(), counting(), o).tokens;
     o.sampling.temperature = 1.0;
     o.sampling.top_k = 1;
-    EXPECT_EQ(answer(engine(), counting(), o).tokens, greedy);
+    EXPECT_EQ(answer(shared_engine(), counting(), o).tokens, greedy);
 }
 
 TEST(Sampling, DependsOnTheSeedAlone) {
     GenerateOptions o = method(Method::tree, 7);
     o.sampling.temperature = 1.0;
     o.sampling.seed = 1;
-    const std::vector<Token> first = answer(engine(), counting(), o).tokens;
-    EXPECT_EQ(answer(engine(), counting(), o).tokens, first);
+    const std::vector<Token> first = answer(shared_engine(), counting(), o).tokens;
+    EXPECT_EQ(answer(shared_engine(), counting(), o).tokens, first);
     o.sampling.seed = 2;
-    EXPECT_NE(answer(engine(), counting(), o).tokens, first);
+    EXPECT_NE(answer(shared_engine(), counting(), o).tokens, first);
 }
 
 TEST(Sampling, TakesEveryOptionOnDraftedTokensToo) {
@@ -193,18 +184,18 @@ TEST(Sampling, TakesEveryOptionOnDraftedTokensToo) {
     for (const SamplingOptions& s : variants) {
         GenerateOptions plain = method(Method::ar), tree = method(Method::tree, 12), chain = method(Method::chain);
         plain.sampling = tree.sampling = chain.sampling = s;
-        const std::vector<Token> expected = answer(engine(), counting(), plain).tokens;
-        EXPECT_EQ(answer(engine(), counting(), tree).tokens, expected) << "temperature " << s.temperature;
-        EXPECT_EQ(answer(engine(), counting(), chain).tokens, expected) << "temperature " << s.temperature;
+        const std::vector<Token> expected = answer(shared_engine(), counting(), plain).tokens;
+        EXPECT_EQ(answer(shared_engine(), counting(), tree).tokens, expected) << "temperature " << s.temperature;
+        EXPECT_EQ(answer(shared_engine(), counting(), chain).tokens, expected) << "temperature " << s.temperature;
     }
 }
 
 TEST(Sampling, NeverDrawsABannedToken) {
-    const std::vector<Token> free = answer(engine(), counting(), method(Method::tree, 12)).tokens;
+    const std::vector<Token> free = answer(shared_engine(), counting(), method(Method::tree, 12)).tokens;
     const Token banned = free[free.size() / 2];
     for (GenerateOptions o : all_methods()) {
         o.sampling.logit_bias = {{banned, -INFINITY}};
-        const Answer a = answer(engine(), counting(), o);
+        const Answer a = answer(shared_engine(), counting(), o);
         EXPECT_EQ(std::count(a.tokens.begin(), a.tokens.end(), banned), 0);
     }
 }
@@ -213,7 +204,7 @@ TEST(Sampling, RefusesWhatItCannotDo) {
     const auto refused = [](auto&& change) {
         GenerateOptions o = method(Method::ar);
         change(o);
-        return !engine().check(o).ok();
+        return !shared_engine().check(o).ok();
     };
     EXPECT_TRUE(refused([](auto& o) { o.sampling.temperature = -1; }));
     EXPECT_TRUE(refused([](auto& o) { o.sampling.temperature = NAN; }));
@@ -226,17 +217,17 @@ TEST(Sampling, RefusesWhatItCannotDo) {
 }
 
 TEST(Reuse, OfASlotLeavesNoTrace) {
-    const std::vector<Token> other = chat_prompt(engine(), "Write a poem in which every line begins with S.");
+    const std::vector<Token> other = chat_prompt(shared_engine(), "Write a poem in which every line begins with S.");
     GenerateOptions o = method(Method::tree, 12);
     o.no_lookup = true;  // how far copies are trusted is learned over all sessions
-    const Answer long_fresh = answer(engine(), counting(), o);
-    const Answer short_fresh = answer(engine(), {1, 30, 31}, o);
+    const Answer long_fresh = answer(shared_engine(), counting(), o);
+    const Answer short_fresh = answer(shared_engine(), {1, 30, 31}, o);
 
-    const auto session = new_session(engine());
-    const Answer first = answer(engine(), *session, counting(), o);
-    answer(engine(), *session, other, o);
-    const Answer brief = answer(engine(), *session, {1, 30, 31}, o);
-    const Answer again = answer(engine(), *session, counting(), o);
+    const auto session = new_session(shared_engine());
+    const Answer first = answer(shared_engine(), *session, counting(), o);
+    answer(shared_engine(), *session, other, o);
+    const Answer brief = answer(shared_engine(), *session, {1, 30, 31}, o);
+    const Answer again = answer(shared_engine(), *session, counting(), o);
     for (const Answer* a : {&first, &again}) {
         EXPECT_EQ(a->tokens, long_fresh.tokens);
         EXPECT_EQ(a->stats.cycles, long_fresh.stats.cycles) << "the draft is as good as in a fresh session";
@@ -246,30 +237,30 @@ TEST(Reuse, OfASlotLeavesNoTrace) {
 }
 
 TEST(Reuse, OfTheSamePromptKeepsItsCache) {
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     GenerateOptions o = method(Method::tree, 12);
     o.no_lookup = true;  // as above
-    const Answer first = answer(engine(), *session, counting(), o);
-    const Answer second = answer(engine(), *session, counting(), o);
+    const Answer first = answer(shared_engine(), *session, counting(), o);
+    const Answer second = answer(shared_engine(), *session, counting(), o);
     EXPECT_EQ(second.stats.reused_tokens, static_cast<int>(counting().size()) - 1);
     EXPECT_EQ(second.tokens, first.tokens);
     EXPECT_EQ(second.stats.cycles, first.stats.cycles);
 }
 
 TEST(Reuse, OfAConversationEqualsAFreshOne) {
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     std::vector<Token> conversation = counting();
     for (const Method m : {Method::ar, Method::tree, Method::chain}) {
-        const Answer kept = answer(engine(), *session, conversation, method(m, 0, 24));
+        const Answer kept = answer(shared_engine(), *session, conversation, method(m, 0, 24));
         const std::vector<Token> grown = session->tokens();
         EXPECT_GE(kept.stats.reused_tokens, m == Method::ar ? 0 : static_cast<int>(conversation.size()) - 8);
         conversation = grown;
-        const std::vector<Token> next = engine().encode(", and then", false);
+        const std::vector<Token> next = shared_engine().encode(", and then", false);
         conversation.insert(conversation.end(), next.begin(), next.end());
     }
     GenerateOptions o = method(Method::tree, 12, 24);
     o.no_lookup = true;  // as above
-    const Answer kept = answer(engine(), *session, conversation, o);
+    const Answer kept = answer(shared_engine(), *session, conversation, o);
     ASSERT_GT(kept.stats.reused_tokens, 0);
     session->interrupt();
     EXPECT_TRUE(session->done());
@@ -283,10 +274,10 @@ TEST(Reuse, OfAConversationEqualsAFreshOne) {
 }
 
 TEST(Interrupt, KeepsTheTextSoFar) {
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     ASSERT_TRUE(session->begin(counting(), method(Method::tree, 7)).ok());
     Session* one = session.get();
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine().step({&one, 1}).ok());
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(shared_engine().step({&one, 1}).ok());
     session->interrupt();
     EXPECT_TRUE(session->done());
     EXPECT_EQ(session->stats().stop_reason, StopReason::interrupted);
@@ -295,16 +286,16 @@ TEST(Interrupt, KeepsTheTextSoFar) {
 }
 
 TEST(Slots, AreCountedAndGivenBack) {
-    auto session = new_session(engine());
-    EXPECT_FALSE(engine().open_session().ok()) << "this engine has one slot";
+    auto session = new_session(shared_engine());
+    EXPECT_FALSE(shared_engine().open_session().ok()) << "this engine has one slot";
     session.reset();
-    EXPECT_TRUE(engine().open_session().ok());
+    EXPECT_TRUE(shared_engine().open_session().ok());
 }
 
 TEST(Statistics, SayWhyDraftingWasOff) {
-    EXPECT_EQ(answer(engine(), counting(), method(Method::ar)).stats.off_reason, "method ar");
-    EXPECT_EQ(answer(engine(), counting(), method(Method::tree, 1)).stats.off_reason, "budget 1");
-    const Stats on = answer(engine(), counting(), method(Method::tree, 7)).stats;
+    EXPECT_EQ(answer(shared_engine(), counting(), method(Method::ar)).stats.off_reason, "method ar");
+    EXPECT_EQ(answer(shared_engine(), counting(), method(Method::tree, 1)).stats.off_reason, "budget 1");
+    const Stats on = answer(shared_engine(), counting(), method(Method::tree, 7)).stats;
     EXPECT_LE(on.off_cycles, 1);
     EXPECT_EQ(on.budget, 7);
 
@@ -314,14 +305,14 @@ TEST(Statistics, SayWhyDraftingWasOff) {
     const Answer a = answer(*bare, counting(), method(Method::tree));
     EXPECT_EQ(a.stats.off_reason, "no drafter");
     EXPECT_EQ(a.stats.off_cycles, a.stats.cycles);
-    EXPECT_EQ(a.tokens, answer(engine(), counting(), method(Method::tree)).tokens);
+    EXPECT_EQ(a.tokens, answer(shared_engine(), counting(), method(Method::tree)).tokens);
 }
 
 TEST(Trace, ShowsEveryCycle) {
-    const auto session = new_session(engine());
+    const auto session = new_session(shared_engine());
     std::vector<CycleTrace> cycles;
     session->set_trace([&](const CycleTrace& c) { cycles.push_back(c); });
-    const Answer a = answer(engine(), *session, counting(), method(Method::tree, 7));
+    const Answer a = answer(shared_engine(), *session, counting(), method(Method::tree, 7));
     ASSERT_EQ(static_cast<int>(cycles.size()), a.stats.cycles);
     const bool ended = a.stats.stop_reason == StopReason::eos;  // the end token is drawn, not emitted
     std::vector<Token> emitted{a.tokens.front()};

@@ -23,6 +23,16 @@ std::unique_ptr<Engine> open_embedded(EngineOptions options) {
 
 std::unique_ptr<Engine> open_without_drafter(EngineOptions options) { return open_target(std::move(options)); }
 
+Engine& shared_engine() {
+    static const std::unique_ptr<Engine> shared = [] {
+        EngineOptions options;
+        options.ctx = 512;
+        options.slots = 1;
+        return open_embedded(options);
+    }();
+    return *shared;
+}
+
 std::unique_ptr<Session> new_session(Engine& engine) {
     auto session = engine.open_session();
     EXPECT_TRUE(session.ok()) << session.error().message;

@@ -17,6 +17,9 @@ std::unique_ptr<Engine> open_embedded(EngineOptions options = {});
 /// An engine on the embedded target alone.
 std::unique_ptr<Engine> open_without_drafter(EngineOptions options = {});
 
+/// One engine on the embedded pair for all tests: 512 tokens, one session at a time.
+Engine& shared_engine();
+
 /// One session that answers one prompt after another, with what the answer brought.
 struct Answer {
     std::vector<Token> tokens;
