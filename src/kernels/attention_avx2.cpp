@@ -42,10 +42,7 @@ BASTION_AVX2 void convert(const AttentionPlan& plan, const AttentionRow& row, st
         std::int64_t cells[kPlaceGroup];
         for (int c = 0; c < kPlaceGroup; ++c) {
             cells[c] = cell_of(plan, row, first + std::min(group + c, to - 1));
-            for (int j = 0; j < d; j += 32) {
-                _mm_prefetch(head.keys + (cells[c] + kPrefetchCells) * head.key_stride + j * 2, _MM_HINT_T0);
-                _mm_prefetch(head.values + (cells[c] + kPrefetchCells) * head.value_stride + j * 2, _MM_HINT_T0);
-            }
+            head.prefetch(row, first + group + c, d);
         }
         for (int j = 0; j < d; j += 8) {
             __m256 k[kPlaceGroup];
@@ -142,9 +139,9 @@ template <int C>
 BASTION_AVX2 void take_block(Query* queries, const Block& block, int valid, int d, float scale) {
     alignas(32) float scores[C][kBlockPlaces];
     float shrinks[C];
-    dot<C>(queries, block.keys.data(), valid, d, scores);
+    dot<C>(queries, block.keys.get(), valid, d, scores);
     for (int c = 0; c < C; ++c) shrinks[c] = softmax(queries[c].segment, scores[c], valid, scale);
-    for (int j = 0; j < d; j += 16) mix<C>(queries, shrinks, scores, block.values.data(), valid, d, j);
+    for (int j = 0; j < d; j += 16) mix<C>(queries, shrinks, scores, block.values.get(), valid, d, j);
 }
 
 using TakeBlock = void (*)(Query*, const Block&, int, int, float);

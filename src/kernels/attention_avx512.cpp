@@ -54,10 +54,7 @@ BASTION_AVX512 void convert(const AttentionPlan& plan, const AttentionRow& row, 
         std::int64_t cells[kPlaceGroup];
         for (int c = 0; c < kPlaceGroup; ++c) {
             cells[c] = cell_of(plan, row, first + std::min(group + c, to - 1));
-            for (int j = 0; j < d; j += 32) {
-                _mm_prefetch(head.keys + (cells[c] + kPrefetchCells) * head.key_stride + j * 2, _MM_HINT_T0);
-                _mm_prefetch(head.values + (cells[c] + kPrefetchCells) * head.value_stride + j * 2, _MM_HINT_T0);
-            }
+            head.prefetch(row, first + group + c, d);
         }
         for (int j = 0; j < d; j += kLanes) {
             __m512 k[kPlaceGroup];
@@ -173,16 +170,16 @@ BASTION_AVX512 void take_block(Query* queries, const Block& block, int valid, in
     alignas(64) float scores[C][kBlockPlaces];
     float shrinks[C];
     if (valid > kLanes) {
-        dot<C, 2>(queries, block.keys.data(), d, scores);
+        dot<C, 2>(queries, block.keys.get(), d, scores);
     } else {
-        dot<C, 1>(queries, block.keys.data(), d, scores);
+        dot<C, 1>(queries, block.keys.get(), d, scores);
     }
     for (int c = 0; c < C; ++c) shrinks[c] = softmax(queries[c].segment, scores[c], valid, scale);
     int j = 0;
     for (; j + 2 * kLanes <= d; j += 2 * kLanes) {
-        mix<C, 2>(queries, shrinks, scores, block.values.data(), valid, d, j);
+        mix<C, 2>(queries, shrinks, scores, block.values.get(), valid, d, j);
     }
-    for (; j < d; j += kLanes) mix<C, 1>(queries, shrinks, scores, block.values.data(), valid, d, j);
+    for (; j < d; j += kLanes) mix<C, 1>(queries, shrinks, scores, block.values.get(), valid, d, j);
 }
 
 using TakeBlock = void (*)(Query*, const Block&, int, int, float);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
+#include <memory>
 
 #include "kernels/attention.h"
 
@@ -16,7 +16,7 @@ inline constexpr int kPlaceGroup = 8;    ///< what conversions are rounded up to
 
 // Between two passes the weights push the cache out of the processor's, and a head's part of a cell is too short for
 // the hardware's prefetching to find the stride.
-inline constexpr std::int64_t kPrefetchCells = 64;
+inline constexpr std::int64_t kPrefetchCells = 16;
 
 /// A softmax over some of a row's places for one head: output so far (unnormalised), maximum and sum.
 struct Running {
@@ -37,16 +37,31 @@ struct Query {
 };
 
 /// The keys and values of a block as f32: keys [head_dim][kBlockPlaces], so that a vector holds one dimension of
-/// several places, values [kBlockPlaces][head_dim].
+/// several places, values [kBlockPlaces][head_dim]. Not initialised.
 struct Block {
-    explicit Block(int d) : keys(static_cast<std::size_t>(d) * kBlockPlaces), values(keys.size()) {}
-    std::vector<float> keys, values;
+    explicit Block(int d)
+        : keys(std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(d) * kBlockPlaces)),
+          values(std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(d) * kBlockPlaces)) {}
+    std::unique_ptr<float[]> keys, values;
 };
 
 /// One head's part of the cells of a layer.
 struct HeadCells {
     const char *keys, *values;
     std::size_t key_stride, value_stride;  ///< bytes
+
+    /// Asks for the place kPrefetchCells after this one. Nothing beyond the row's run: what is never read only takes
+    /// the way of what is.
+    void prefetch(const AttentionRow& row, std::int64_t place, int d) const {
+        const std::int64_t ahead = place + kPrefetchCells;
+        if (ahead >= row.run) return;
+        const char* key = keys + (row.first_cell + ahead) * key_stride;
+        const char* value = values + (row.first_cell + ahead) * value_stride;
+        for (int j = 0; j < d; j += 32) {
+            __builtin_prefetch(key + j * 2);
+            __builtin_prefetch(value + j * 2);
+        }
+    }
 };
 
 /// The cell of a row's place.
