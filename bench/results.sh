@@ -28,7 +28,7 @@ measure() {
         --methods ar,tree@curve,tree@static
     "$BASTION" bench "${sets[@]}" --limit "$((limit / 2))" --max-tokens 128 --repeat 2 --temperature 1 \
         --out "$OUT/sampled.json" --methods ar,chain,tree@curve,tree:4,tree:8
-    "$BASTION" bench --prompts "$folder/gsm8k.jsonl" --limit 64 --max-tokens 64 --repeat 2 --concurrency 1,4,16,32,64 \
+    "$BASTION" bench --prompts "$folder/gsm8k.jsonl" --limit 64 --max-tokens 128 --repeat 2 --concurrency 1,4,16,32,64 \
         --methods ar,chain,tree,tree:4,tree:8,tree:16 --out "$OUT/batch.json"
 }
 

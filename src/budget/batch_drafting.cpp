@@ -1,21 +1,17 @@
 #include "budget/batch_drafting.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
 namespace bastion {
 namespace {
 
-constexpr double kFortuneAlpha = 0.05;     // weight of a drafted cycle
-constexpr double kFade = 0.02;             // of a fortune's distance to 1, an undrafted cycle
-constexpr double kMostFortune = 4;         // one cycle may have luck, not ten times what is usual
-constexpr double kPromise = 1.02;          // of plain decoding, by which a draft must be better
-constexpr double kTimeAlpha = 0.1;         // weight of a measured cycle
-constexpr double kFarthestPlain = 100;     // measured to predicted; beyond it a clock is broken
-constexpr double kFarthestExtra = 5;       // the same for what drafting adds, a small difference of two times
-constexpr double kProbationShare = 0.005;  // of the time
+constexpr double kFortuneAlpha = 0.05;      // weight of a drafted cycle
+constexpr double kFade = 0.02;              // of a fortune's distance to 1, an undrafted cycle
+constexpr double kMostFortune = 4;          // one cycle may have luck, not ten times what is usual
+constexpr double kPromise = 1.02;           // of plain decoding, by which a draft must be better
+constexpr double kProbationShare = 0.0025;  // of the time
 
 /// `plain` with `rows` more rows of requests like those in it, `tree` of them at a time.
 PassLoad with_rows(PassLoad plain, double rows, double tree) {
@@ -54,13 +50,8 @@ DraftRecord::Size DraftRecord::at(int nodes) const {
     return sizes_[std::clamp(nodes, 1, most_nodes()) - 1];
 }
 
-double BatchDrafting::Measured::extra_ratio() const {
-    if (extra_predicted_ms <= 0) return 1.0;
-    return std::clamp(extra_ms / extra_predicted_ms, 1 / kFarthestExtra, kFarthestExtra);
-}
-
-std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassLoad& plain, int plain_requests,
-                                        std::span<const DraftFortune> requests) {
+std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const CycleCost& factors, const PassLoad& plain,
+                                        int plain_requests, std::span<const DraftFortune> requests) {
     std::vector<bool> drafts(requests.size(), false);
     if (requests.empty()) return drafts;
     std::vector<std::size_t> order(requests.size());
@@ -68,12 +59,11 @@ std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassL
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return requests[a].factor > requests[b].factor; });
 
-    const Measured& measured = measured_[size_class(plain_requests)];
-    const double predicted_ms = latency.verify_ms(plain), plain_ms = measured.plain_ratio * predicted_ms;
+    const double predicted_ms = latency.verify_ms(plain), plain_ms = factors.plain * predicted_ms;
     // What it costs that so many draft, and have so many rows more.
     const auto extra_ms = [&](int drafting, double rows) {
-        const double pass_ms = latency.verify_ms(with_rows(plain, drafting * rows, rows + 1)) - predicted_ms;
-        return measured.extra_ratio() * (latency.draft_ms(drafting) + latency.aux_ms(drafting) + pass_ms);
+        const double rows_ms = latency.verify_ms(with_rows(plain, drafting * rows, rows + 1)) - predicted_ms;
+        return factors.ms({0, rows_ms, latency.draft_ms(drafting) + latency.aux_ms(drafting)});
     };
     double best_rate = kPromise * plain_requests / plain_ms;
     int best = 0;
@@ -99,30 +89,6 @@ std::vector<bool> BatchDrafting::choose(const LatencyModel& latency, const PassL
                                           [](const auto& a, const auto& b) { return a.undrafted < b.undrafted; });
     drafts[longest - requests.begin()] = true;
     return drafts;
-}
-
-std::size_t BatchDrafting::size_class(int requests) {
-    return std::min<std::size_t>(std::bit_width(static_cast<unsigned>(std::max(requests, 1))) - 1, kSizes - 1);
-}
-
-void BatchDrafting::observe_cycle(int requests, double plain_ms, double drafted_ms, double measured_ms) {
-    if (!(plain_ms > 0) || !(measured_ms > 0) || !std::isfinite(measured_ms)) return;
-    Measured& measured = measured_[size_class(requests)];
-    if (drafted_ms <= 0) {
-        const double seen = std::clamp(measured_ms / plain_ms, 1 / kFarthestPlain, kFarthestPlain);
-        measured.plain_ratio += (measured.plain_known ? kTimeAlpha : 1.0) * (seen - measured.plain_ratio);
-        measured.plain_known = true;
-        return;
-    }
-    const double predicted_extra_ms = drafted_ms - plain_ms;
-    if (predicted_extra_ms <= 0) return;
-    // As if a plain pass had been seen to cost what is predicted for it: the first small extras say little.
-    if (measured.extra_predicted_ms <= 0) measured.extra_ms = measured.extra_predicted_ms = plain_ms;
-    // One stalled cycle must not outweigh all others.
-    const double extra_ms = std::clamp(measured_ms - measured.plain_ratio * plain_ms,
-                                       -kFarthestExtra * predicted_extra_ms, kFarthestExtra * predicted_extra_ms);
-    measured.extra_ms += extra_ms - kTimeAlpha * measured.extra_ms;
-    measured.extra_predicted_ms += predicted_extra_ms - kTimeAlpha * measured.extra_predicted_ms;
 }
 
 void BatchDrafting::observe(int nodes, std::span<const std::int32_t> accepted, DraftFortune& fortune) {

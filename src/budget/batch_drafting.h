@@ -2,12 +2,11 @@
 // others.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "budget/batch_costs.h"
 #include "budget/controller.h"
 
 namespace bastion {
@@ -49,25 +48,19 @@ struct DraftFortune {
 /// and the latency model, and takes the best k. A draft must promise 2 % more than plain decoding, because the best of
 /// many guesses is one in luck. Deterministic in what it is told.
 ///
-/// What the model predicts is corrected by what cycles of batches of the same size (to a power of two) really took:
-/// plain ones, and separately what drafting adds to them. A profile of single requests knows nothing of caches that are
-/// not shared, nor of what surrounds a draft of many.
+/// What the model predicts is corrected by the factors given (budget/batch_costs.h).
 ///
 /// Nothing is known at first, and little of requests that do not draft, so
 /// - at most as many requests draft as cycles have been observed, and one at least: a first impression of few cycles is
 ///   not acted on by many requests at once;
 /// - while drafting does not pay, single requests draft on probation, the longest undrafted first, as soon as what
-///   they cost at most is 0.5 % of the time since the last one.
+///   they cost at most is 0.25 % of the time since the last one.
 class BatchDrafting {
  public:
     /// Which of the `requests` draft. `plain`: the pass if nobody does, with one row of each of `plain_requests`
     /// requests.
-    std::vector<bool> choose(const LatencyModel& latency, const PassLoad& plain, int plain_requests,
-                             std::span<const DraftFortune> requests);
-
-    /// Tells what a cycle of `requests` requests took. Of the model: `plain_ms` of one row each, and `drafted_ms` of
-    /// the cycle as it was, 0 if nobody drafted.
-    void observe_cycle(int requests, double plain_ms, double drafted_ms, double measured_ms);
+    std::vector<bool> choose(const LatencyModel& latency, const CycleCost& factors, const PassLoad& plain,
+                             int plain_requests, std::span<const DraftFortune> requests);
 
     /// Tells what a request's tree brought; changes its fortune.
     void observe(int nodes, std::span<const std::int32_t> accepted, DraftFortune& fortune);
@@ -78,20 +71,8 @@ class BatchDrafting {
     const DraftRecord& record() const { return record_; }
 
  private:
-    struct Measured {
-        double plain_ratio = 1.0;  ///< of plain cycles to what is predicted
-        bool plain_known = false;
-        double extra_ms = 0, extra_predicted_ms = 0;  ///< that drafting added; sums that fade
-
-        double extra_ratio() const;
-    };
-    static constexpr std::size_t kSizes = 11;
-
-    static std::size_t size_class(int requests);
-
     DraftRecord record_;
-    std::array<Measured, kSizes> measured_;  ///< [i]: of batches of 2^i to 2^(i+1) - 1 requests
-    double saved_ms_ = 0;                    ///< what probation may cost by now
+    double saved_ms_ = 0;  ///< what probation may cost by now
 };
 
 }  // namespace bastion

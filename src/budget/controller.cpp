@@ -35,9 +35,21 @@ double LatencyModel::uncorrected_ms(const PassLoad& load) const {
     const double bare = roofline_ms(profile_.shape, profile_.peak, load);
     if (kind_ == ControllerKind::ema) return believable(bare, bare);
     if (kind_ == ControllerKind::curve && !curve_.empty()) {
-        return believable(curve_.at(load.rows, load.attended / load.rows), bare);
+        const double context = load.attended / load.rows;
+        return believable(curve_.at(load.rows, context) + other_caches_ms(load, context), bare);
     }
     return believable(profile_.fitted_ms(load), bare);
+}
+
+/// Reading the caches of all requests beyond one of `context`, which is what the curve was measured with.
+double LatencyModel::other_caches_ms(const PassLoad& load, double context) const {
+    if (load.cached <= context) return 0.0;
+    PassLoad one = load;
+    one.cached = context;
+    const auto caches_ms = [&](const PassLoad& l) {
+        return profile_.parts.caches_ms(profile_.shape, profile_.peak, l);
+    };
+    return caches_ms(load) - caches_ms(one);
 }
 
 double LatencyModel::verify_ms(const PassLoad& load) const { return gamma_ * uncorrected_ms(load); }
@@ -60,11 +72,12 @@ BudgetSearch::BudgetSearch(const LatencyModel& latency, int context, int max_nod
     : BudgetSearch(latency, {{context, 1}}, 1, 1.0, max_nodes) {}
 
 BudgetSearch::BudgetSearch(const LatencyModel& latency, std::vector<PassPart> parts, int drafting, double surrogate,
-                           int max_nodes)
+                           int max_nodes, const CycleCost& factors)
     : latency_(&latency),
       parts_(std::move(parts)),
       max_nodes_(max_nodes),
-      fixed_ms_(latency.draft_ms(drafting) + latency.aux_ms(drafting)),
+      factors_(factors),
+      fixed_ms_(factors.draft * (latency.draft_ms(drafting) + latency.aux_ms(drafting))),
       surrogate_(surrogate) {
     PassLoad plain;
     for (const PassPart& part : parts_) {
@@ -72,13 +85,14 @@ BudgetSearch::BudgetSearch(const LatencyModel& latency, std::vector<PassPart> pa
         load_.add(part.rows, std::max(part.context, 0));
         room_ += std::max(0, max_nodes_ - part.rows);
     }
-    plain_ms_ = latency.verify_ms(plain) / static_cast<double>(parts_.size());
+    plain_pass_ms_ = latency.verify_ms(plain);
+    plain_ms_ = factors_.plain * plain_pass_ms_ / static_cast<double>(parts_.size());
     best_ = evaluate();
     cycle_ms_ = best_.cycle_ms;
 }
 
 BudgetSearch::Candidate BudgetSearch::evaluate() const {
-    const double verify = latency_->verify_ms(load_);
+    const double verify = factors_.ms({plain_pass_ms_, latency_->verify_ms(load_) - plain_pass_ms_, 0});
     const double cycle = fixed_ms_ + verify;
     return {static_cast<int>(load_.rows), surrogate_ * plain_ms_ / cycle, cycle, verify};
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bastion/options.h"
+#include "budget/batch_costs.h"
 #include "budget/calibration.h"
 
 namespace bastion {
@@ -19,7 +20,8 @@ class LatencyModel {
     /// static.
     /// curve: the measured grid, made monotone in rows, piecewise linear in rows and context.
     /// Several requests: the roofline counts what each does with its own cache; the grid, measured with one request, is
-    /// read at the sum of the rows and at the mean context that a row attends to.
+    /// read at the sum of the rows and at the mean context that a row attends to, and what the fit by parts says of
+    /// reading the other requests' caches comes on top.
     double verify_ms(const PassLoad& load) const;
     double verify_ms(int rows, int context) const;
 
@@ -40,6 +42,7 @@ class LatencyModel {
 
  private:
     double uncorrected_ms(const PassLoad& load) const;
+    double other_caches_ms(const PassLoad& load, double context) const;
 
     Profile profile_;
     ControllerKind kind_;
@@ -68,9 +71,9 @@ class BudgetSearch {
     BudgetSearch(const LatencyModel& latency, int context, int max_nodes);
 
     /// The pass of all `parts`, of which `drafting` have drafted; no part grows beyond `max_nodes` rows. `surrogate`:
-    /// the sum of A-hat over the rows that are there at the start.
+    /// the sum of A-hat over the rows that are there at the start. `factors`: on what `latency` says.
     BudgetSearch(const LatencyModel& latency, std::vector<PassPart> parts, int drafting, double surrogate,
-                 int max_nodes);
+                 int max_nodes, const CycleCost& factors = {});
 
     /// Offers the next node's rho, a node of parts[part], no larger than the one before. Returns true if the search
     /// wants it added. For static, ema and ema+static it stops at the first N with S(N+1) < S(N) (Proposition 3.4); for
@@ -95,8 +98,10 @@ class BudgetSearch {
     const LatencyModel* latency_;
     std::vector<PassPart> parts_;
     int max_nodes_;
-    double fixed_ms_;  ///< draft and aux
-    double plain_ms_;  ///< L_AR, a token
+    CycleCost factors_;
+    double fixed_ms_;           ///< draft and aux
+    double plain_pass_ms_ = 0;  ///< of one row of each part, as predicted
+    double plain_ms_ = 0;       ///< L_AR, a token
     PassLoad load_;
     double surrogate_;
     double cycle_ms_ = 0;  ///< of the nodes taken so far

@@ -91,6 +91,10 @@ double PartsFit::ms(const ModelShape& shape, const DevicePeak& peak, const PassL
     return dot({matrices, experts, attention, cache, b}, values_of(shape, peak, load, overlapped));
 }
 
+double PartsFit::caches_ms(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load) const {
+    return cache * roofline_parts(shape, peak, load).cache_ms;
+}
+
 PartsFit fit_parts(const ModelShape& shape, const DevicePeak& peak, std::span<const GridPoint> grid) {
     constexpr std::size_t kFewestPoints = 8;
     const bool one_context =

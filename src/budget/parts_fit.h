@@ -26,6 +26,8 @@ struct PartsFit {
     double rmse_ms = 0;                                          ///< over the grid
 
     double ms(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load) const;
+    /// Reading the caches of all requests, of that.
+    double caches_ms(const ModelShape& shape, const DevicePeak& peak, const PassLoad& load) const;
     /// Whether it was fitted at all.
     bool valid() const { return matrices > 0; }
 };

@@ -142,8 +142,8 @@ void CycleRunner::choose_drafting(std::span<Entry> entries) {
         drafts = {pays_alone(*automatic.front())};
     } else {
         // Measured, not fitted: the difference between two passes decides, and a fit may be off by more than that.
-        drafts = batch_drafting_.choose(latency(ControllerKind::curve), plain_load(entries),
-                                        static_cast<int>(entries.size()), fortunes);
+        drafts = batch_drafting_.choose(latency(ControllerKind::curve), cost_factors(entries.size()),
+                                        plain_load(entries), static_cast<int>(entries.size()), fortunes);
     }
     for (std::size_t i = 0; i < automatic.size(); ++i) {
         if (drafts[i]) continue;
@@ -237,7 +237,9 @@ void CycleRunner::build_automatic(std::span<Entry> entries, ControllerKind kind)
     }
     parts.insert(parts.end(), others.begin(), others.end());
     const LatencyModel& model = latency(kind);
-    BudgetSearch search(model, std::move(parts), drafting, surrogate, models_.auto_nodes);
+    // Learned of what the measured grid says; other controllers have their own ways.
+    const CycleCost factors = kind == ControllerKind::curve ? cost_factors(entries.size()) : CycleCost();
+    BudgetSearch search(model, std::move(parts), drafting, surrogate, models_.auto_nodes, factors);
     std::vector<TreeBuilder> builders;
     for (std::size_t i = 0; i < growing.size(); ++i) {
         const Entry& e = *growing[i];
@@ -353,16 +355,19 @@ Status CycleRunner::run(std::span<Entry> entries) {
     return {};
 }
 
-/// What the cycle took against what the measured grid says.
-void CycleRunner::observe_cycle(std::span<const Entry> entries, const PassLoad& load) {
-    const auto drafted = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.drafted; });
-    const int drafting = static_cast<int>(drafted);
-    // A cycle of copies alone is neither plain nor drafted.
-    if (drafted == 0 && load.rows > static_cast<double>(entries.size())) return;
+/// What the cycle of several sessions took against what the measured grid says.
+void CycleRunner::observe_batch(std::span<const Entry> entries, const PassLoad& load) {
+    const auto drafting = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.drafted; });
     const LatencyModel& model = latency(ControllerKind::curve);
-    const double drafted_ms = model.draft_ms(drafting) + model.verify_ms(load) + model.aux_ms(drafting);
-    batch_drafting_.observe_cycle(static_cast<int>(entries.size()), model.verify_ms(plain_load(entries)),
-                                  drafting > 0 ? drafted_ms : 0.0, draft_ms_ + build_ms_ + verify_ms_ + commit_ms_);
+    const double plain_ms = model.verify_ms(plain_load(entries)), verify_ms = model.verify_ms(load);
+    const double draft_ms = model.draft_ms(static_cast<int>(drafting)) + model.aux_ms(static_cast<int>(drafting));
+    batch_costs_.observe(static_cast<int>(entries.size()), {plain_ms, verify_ms - plain_ms, draft_ms},
+                         draft_ms_ + build_ms_ + verify_ms_ + commit_ms_);
+}
+
+/// One session alone is what the profile was measured with.
+CycleCost CycleRunner::cost_factors(std::size_t requests) const {
+    return requests > 1 ? batch_costs_.factors(static_cast<int>(requests)) : CycleCost();
 }
 
 /// The pass of these sessions if nobody drafts.
@@ -385,7 +390,7 @@ Status CycleRunner::cycle(std::span<SessionState* const> sessions) {
     PassLoad load;
     for (const Entry& e : entries) load.add(e.tree.size(), e.position);
     for (auto& [kind, model] : latency_) model.observe_verify(load, verify_ms_);
-    if (profile_) observe_cycle(entries, load);
+    if (profile_ && entries.size() > 1) observe_batch(entries, load);
     for (const Entry& e : entries) {
         Stats& c = e.session->counters;
         ++c.cycles;

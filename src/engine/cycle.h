@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "budget/batch_costs.h"
 #include "budget/batch_drafting.h"
 #include "budget/confidence.h"
 #include "engine/copies.h"
@@ -64,7 +65,8 @@ class CycleRunner {
     Status verify(std::span<Entry> entries);
     Status commit(Entry& entry);
     void learn(const Entry& entry, bool alone);
-    void observe_cycle(std::span<const Entry> entries, const PassLoad& load);
+    void observe_batch(std::span<const Entry> entries, const PassLoad& load);
+    CycleCost cost_factors(std::size_t requests) const;
     static PassLoad plain_load(std::span<const Entry> entries);
     Status run(std::span<Entry> entries);
     void abandon(std::span<Entry> entries);
@@ -78,6 +80,7 @@ class CycleRunner {
     std::map<ControllerKind, LatencyModel> latency_;
     ConfidenceCorrection confidence_;  ///< of the drafter, learned over all sessions; only `--budget auto` uses it
     Copies copies_;
+    BatchCosts batch_costs_;
     BatchDrafting batch_drafting_;  ///< which of several automatic sessions draft; one alone has its DraftSwitch
     std::vector<float> logits_;
     double draft_ms_ = 0, build_ms_ = 0, verify_ms_ = 0, commit_ms_ = 0;  ///< of the cycle at hand

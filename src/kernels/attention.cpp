@@ -116,16 +116,26 @@ void attend_portable(const AttentionPlan& plan, const ggml_tensor* q, const ggml
     });
 }
 
+/// Where the sequences of a pass end: the rows up to there begin at the same cell.
+std::vector<int> sequence_ends(const AttentionPlan& plan) {
+    std::vector<int> ends;
+    for (int row = 1; std::cmp_less(row, plan.rows.size()); ++row) {
+        if (plan.rows[row].first_cell != plan.rows[row - 1].first_cell) ends.push_back(row);
+    }
+    if (!plan.rows.empty()) ends.push_back(static_cast<int>(plan.rows.size()));
+    return ends;
+}
+
 /// Cuts the pass into tasks of rows that begin at the same cell: large enough to share conversions, small enough that
 /// every thread has a few. Where there are few rows, long contexts are cut too.
 std::vector<AttentionTask> cut(const AttentionPlan& plan) {
-    const int rows = static_cast<int>(plan.rows.size());
     const int wanted = 3 * plan.pool->threads();
+    const std::vector<int> ends = sequence_ends(plan);
+    const int wanted_pieces = std::max(wanted / (plan.kv_heads * static_cast<int>(ends.size())), 1);
     std::vector<AttentionTask> tasks;
-    for (int first = 0; first < rows;) {
-        int last = first + 1;
-        while (last < rows && plan.rows[last].first_cell == plan.rows[first].first_cell) ++last;
-        const int pieces = std::clamp(wanted / plan.kv_heads, 1, last - first);
+    int first = 0;
+    for (const int last : ends) {
+        const int pieces = std::min(wanted_pieces, last - first);
         for (int piece = 0; piece < pieces; ++piece) {
             AttentionTask task;
             task.first_row = first + (last - first) * piece / pieces;

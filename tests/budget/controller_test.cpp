@@ -261,6 +261,41 @@ TEST(BudgetSearch, SpeedupOfSeveralIsTheirTokensOverThoseOfAPlainPass) {
     EXPECT_FALSE(search.offer(1.0, 0)) << "three rows are the most a part may have";
 }
 
+TEST(BudgetSearch, FactorsSayWhatThePartsReallyTake) {
+    const LatencyModel model(stepped({10, 12, 14, 16, 18}, 3), Kind::curve);
+    BudgetSearch search(model, {{64, 1}, {64, 1}}, 1, 2.0, 3, {1.5, 0.5, 2});
+    EXPECT_DOUBLE_EQ(search.predicted_cycle_ms(), 2 * 3 + 1.5 * 12);
+    EXPECT_TRUE(search.offer(0.9, 0));
+    EXPECT_DOUBLE_EQ(search.predicted_verify_ms(), 1.5 * 12 + 0.5 * 2);
+    EXPECT_DOUBLE_EQ(search.best_speedup(), 2.9 / 25 / (2 / 18.0));
+    // As dear as what a token costs, less likely than one: worth it only where rows are cheaper than predicted.
+    BudgetSearch dear(model, {{64, 1}, {64, 1}}, 0, 2.0, 3);
+    dear.offer(0.2, 0);
+    EXPECT_EQ(dear.best_nodes(), 2);
+    BudgetSearch cheap(model, {{64, 1}, {64, 1}}, 0, 2.0, 3, {1, 0.5, 1});
+    cheap.offer(0.2, 0);
+    EXPECT_EQ(cheap.best_nodes(), 3);
+}
+
+TEST(LatencyModel, OtherRequestsCachesCostWhatTheFitByPartsSays) {
+    Profile profile = test::profile_with();
+    const LatencyModel unfitted(profile, Kind::curve);
+    profile.parts.matrices = 1;
+    profile.parts.cache = 2;
+    const LatencyModel model(profile, Kind::curve);
+    PassLoad several(1, 300), one(3, 200);
+    several.add(2, 150);
+    const auto bytes_ms = [&](const PassLoad& load) {
+        return roofline_parts(profile.shape, profile.peak, load).cache_ms;
+    };
+    PassLoad shared = several;
+    shared.cached = 200;
+    EXPECT_NEAR(model.verify_ms(several) - unfitted.verify_ms(several), 2 * (bytes_ms(several) - bytes_ms(shared)),
+                1e-9);
+    EXPECT_GT(model.verify_ms(several), unfitted.verify_ms(several));
+    EXPECT_EQ(model.verify_ms(one), unfitted.verify_ms(one));
+}
+
 TEST(LatencyModel, KnowsWhatSeveralRequestsAttendTo) {
     const Profile profile = test::profile_with();
     PassLoad load(3, 100);
