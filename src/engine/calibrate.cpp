@@ -11,20 +11,30 @@
 namespace bastion {
 namespace {
 
-/// Milliseconds of the fastest run; before each, untimed, `before`.
-double best_of(
-    int times, const std::function<Status()>& run, Status& status,
-    const std::function<Status()>& before = [] { return Status(); }) {
-    double best = 0;
-    for (int i = 0; i < times && status.ok(); ++i) {
-        status = before();
-        if (!status.ok()) break;
-        const auto start = std::chrono::steady_clock::now();
-        status = run();
-        const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-        best = i == 0 ? ms : std::min(best, ms);
+/// The median: what a run usually takes. The fastest would be what a cycle hardly ever takes.
+double usual(std::vector<double> times) {
+    if (times.empty()) return 0;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+}
+
+Result<double> time_ms(const std::function<Status()>& run) {
+    const auto start = std::chrono::steady_clock::now();
+    BASTION_CHECK(run());
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Milliseconds of `run`; before each of five, untimed, `before`.
+Result<double> usual_ms(
+    const std::function<Status()>& run, const std::function<Status()>& before = [] { return Status(); }) {
+    std::vector<double> times;
+    for (int i = 0; i < 5; ++i) {
+        BASTION_CHECK(before());
+        BASTION_ASSIGN(const double ms, time_ms(run));
+        times.push_back(ms);
     }
-    return best;
+    return usual(std::move(times));
 }
 
 /// FNV-1a over the length of a file, its tensors' names and the first bytes of each: cheap, and different for different
@@ -57,10 +67,29 @@ double bytes_per_element(const GgufFile& file, const std::function<bool(const st
     return elements > 0 ? bytes / elements : 2.0;
 }
 
+/// Rows of the feature pool, if there is a drafter, given back at the end.
+class BorrowedFeatures {
+ public:
+    BorrowedFeatures(Models& models, int count) : models_(models) {
+        if (models.draft) rows_ = models.draft->features->take(count);
+    }
+    ~BorrowedFeatures() {
+        if (models_.draft) models_.draft->features->give_back(rows_);
+    }
+    BorrowedFeatures(const BorrowedFeatures&) = delete;
+    BorrowedFeatures& operator=(const BorrowedFeatures&) = delete;
+
+    const std::vector<std::int32_t>& rows() const { return rows_; }
+
+ private:
+    Models& models_;
+    std::vector<std::int32_t> rows_;
+};
+
 /// A pass over `nodes` rows shaped like a tree (two children a node) at `context` committed tokens.
 class TimedPass {
  public:
-    TimedPass(Models& models, int slot, int nodes, int context) : models_(models) {
+    TimedPass(Models& models, int slot, int nodes, int context) : models_(models), features_(models, nodes) {
         std::vector<int> depth(nodes, 0);
         for (int i = 0; i < nodes; ++i) {
             parents_.push_back(i == 0 ? -1 : (i - 1) / 2);
@@ -68,23 +97,16 @@ class TimedPass {
             positions_.push_back(context + depth[i]);
             tokens_.push_back(static_cast<Token>((i * 7919L + 17) % models.config.vocab));
         }
-        if (models.draft) features_ = models.draft->features->take(nodes);
-        rows_ = {slot, context, tokens_, positions_, parents_, features_};
-    }
-    ~TimedPass() {
-        if (models_.draft) models_.draft->features->give_back(features_);
+        rows_ = {slot, context, tokens_, positions_, parents_, features_.rows()};
     }
 
     Status run() { return models_.target->pass({&rows_, 1}, Outputs::argmax); }
-    double best_ms(int times, Status& status) {
-        return best_of(
-            times, [this] { return run(); }, status);
-    }
 
  private:
     Models& models_;
+    BorrowedFeatures features_;
     std::vector<Token> tokens_;
-    std::vector<std::int32_t> positions_, parents_, features_;
+    std::vector<std::int32_t> positions_, parents_;
     SequenceRows rows_;
 };
 
@@ -96,12 +118,11 @@ Status measure_draft(Models& m, int slot, int used, Profile& profile) {
     const int position = std::max(std::clamp(m.ctx / 2, 2, 64), used + 2);
     const int block = m.draft->config.block_size;
     const int topk = std::min(8, m.draft->config.head_rows());
-    const std::vector<std::int32_t> rows = m.draft->features->take(2);
+    const BorrowedFeatures features(m, 2);
     TimedPass pass(m, slot, 1, position);
-    Status status;
     std::vector<Lattice> lattices;
     // The blocks stand in for those of as many requests: one behind the other in the same slot.
-    const auto draft_ms = [&](int blocks) {
+    const auto draft_ms = [&](int blocks) -> Result<double> {
         std::vector<std::vector<std::int32_t>> positions;
         std::vector<DraftRequest> requests;
         for (int i = 0; i < blocks; ++i) {
@@ -110,27 +131,27 @@ Status measure_draft(Models& m, int slot, int used, Profile& profile) {
             requests.push_back({slot, 0, at});
         }
         std::vector<Injection> injections;
-        for (const auto& two : positions) injections.push_back({slot, rows, two});
+        for (const auto& two : positions) injections.push_back({slot, features.rows(), two});
         const auto draft = [&]() -> Status {
             BASTION_CHECK(m.draft->drafter->inject(injections));
             BASTION_ASSIGN(lattices, m.draft->drafter->draft(requests, topk));
             return {};
         };
-        return best_of(4, draft, status, [&] { return pass.run(); });
+        return usual_ms(draft, [&] { return pass.run(); });
     };
-    profile.draft_ms = draft_ms(1);
+    BASTION_ASSIGN(profile.draft_ms, draft_ms(1));
     profile.draft_more_ms = profile.draft_ms;
-    const int several = std::min(4, (m.draft->kv->cells() - position) / block);
-    if (several > 1) profile.draft_more_ms = std::max(0.0, (draft_ms(several) - profile.draft_ms) / (several - 1));
-    m.draft->features->give_back(rows);
-    BASTION_CHECK(status);
+    if (const int several = std::min(4, (m.draft->kv->cells() - position) / block); several > 1) {
+        BASTION_ASSIGN(const double several_ms, draft_ms(several));
+        profile.draft_more_ms = std::max(0.0, (several_ms - profile.draft_ms) / (several - 1));
+    }
     const auto surround = [&]() -> Status {
         const Tree tree = build_best_first(lattices.front(), 0, 32);
         const std::vector<std::int32_t> kept{0, 2, 3};
         return m.kv->keep_rows(*m.device, slot, position, kept);
     };
-    profile.aux_ms = best_of(4, surround, status);
-    return status;
+    BASTION_ASSIGN(profile.aux_ms, usual_ms(surround));
+    return {};
 }
 
 std::vector<int> node_counts(const Models& m, bool brief) {
@@ -195,6 +216,7 @@ Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
     constexpr double kBriefSeconds = 2.0;
+    constexpr int kWarmedNodes = 16;  // a shape that is new, or cold in the caches, shows in short passes
     Profile profile = profile_identity(m);
     profile.shape = model_shape(m.file, m.config, m.kv->keys(0)->type);
     BASTION_ASSIGN(const MeasuredPeak peak, measure_peak(m.config, *m.weights, *m.device));
@@ -202,18 +224,30 @@ Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const
 
     const std::vector<int> nodes = node_counts(m, brief);
     const std::vector<int> depths = contexts(m, used, brief);
-    const double total = static_cast<double>(nodes.size() * depths.size());
-    Status status;
-    for (int context : depths) {
-        for (int n : nodes) {
-            if (brief && seconds() > kBriefSeconds && n > 2) continue;
-            TimedPass pass(m, slot, n, context);
-            if (n <= 8) status = pass.run();  // graph building shows only in short passes
-            const double ms = pass.best_ms(brief ? 2 : 3, status);
-            BASTION_CHECK(status);
-            profile.grid.push_back({n, context, ms});
-            if (progress) progress("calibrate", static_cast<double>(profile.grid.size()) / total);
+    std::vector<GridPoint> points;
+    for (const int context : depths) {
+        for (const int n : nodes) points.push_back({n, context, 0});
+    }
+    // In rounds, so that a slow moment of the machine does not hit all runs of one point.
+    const int rounds = brief ? 3 : 5;
+    const double total = static_cast<double>(rounds) * static_cast<double>(points.size());
+    std::vector<std::vector<double>> times(points.size());
+    double done = 0;
+    for (int round = 0; round < rounds; ++round) {
+        for (std::size_t i = 0; i < points.size(); ++i) {
+            const GridPoint& point = points[i];
+            if (brief && seconds() > kBriefSeconds && (round > 0 || point.nodes > 2)) continue;
+            TimedPass pass(m, slot, point.nodes, point.context);
+            if (point.nodes <= kWarmedNodes) BASTION_CHECK(pass.run());
+            BASTION_ASSIGN(const double ms, time_ms([&] { return pass.run(); }));
+            times[i].push_back(ms);
+            if (progress) progress("calibrate", ++done / total);
         }
+    }
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        if (times[i].empty()) continue;
+        points[i].verify_ms = usual(std::move(times[i]));
+        profile.grid.push_back(points[i]);
     }
     profile.ar_ms = profile.grid.front().verify_ms;
     BASTION_CHECK(measure_draft(m, slot, used, profile));
