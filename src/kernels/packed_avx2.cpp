@@ -114,10 +114,10 @@ BASTION_AVX2_INLINE void add_unit(const std::uint8_t* unit, const std::uint8_t* 
         if constexpr (has_minima(F)) minimum = minimum_of<F>(unit, shared, half);
         for (int c = 0; c < C; ++c) {
             const __m256 both = _mm256_mul_ps(scale, x.scale(c));
-            __m256 total = _mm256_add_ps(totals[c][half], _mm256_mul_ps(_mm256_cvtepi32_ps(sums[c][half]), both));
+            __m256 total = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[c][half]), both, totals[c][half]);
             if constexpr (has_minima(F)) {
-                const __m256 part = _mm256_mul_ps(minimum, x.sum(c));
-                total = two_level(F) ? _mm256_sub_ps(total, part) : _mm256_add_ps(total, part);
+                total = two_level(F) ? _mm256_fnmadd_ps(minimum, x.sum(c), total)
+                                     : _mm256_fmadd_ps(minimum, x.sum(c), total);
             }
             totals[c][half] = total;
         }

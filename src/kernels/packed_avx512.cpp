@@ -197,7 +197,7 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
         const __m512 of_row = x.scale(c);
         for (int t = 0; t < T; ++t) {
             const __m512 both = _mm512_mul_ps(scale[t], of_row);
-            totals[t][c] = _mm512_add_ps(totals[t][c], _mm512_mul_ps(_mm512_cvtepi32_ps(sums[t][c]), both));
+            totals[t][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][c]), both, totals[t][c]);
         }
     }
     if constexpr (has_minima(F)) {
@@ -206,8 +206,8 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
         for (int c = 0; c < C; ++c) {
             const __m512 of_row = x.sum(c);
             for (int t = 0; t < T; ++t) {
-                const __m512 part = _mm512_mul_ps(minimum[t], of_row);
-                totals[t][c] = two_level(F) ? _mm512_sub_ps(totals[t][c], part) : _mm512_add_ps(totals[t][c], part);
+                totals[t][c] = two_level(F) ? _mm512_fnmadd_ps(minimum[t], of_row, totals[t][c])
+                                            : _mm512_fmadd_ps(minimum[t], of_row, totals[t][c]);
             }
         }
     }
