@@ -131,7 +131,9 @@ std::vector<int> sequence_ends(const AttentionPlan& plan) {
 std::vector<AttentionTask> cut(const AttentionPlan& plan) {
     const int wanted = 3 * plan.pool->threads();
     const std::vector<int> ends = sequence_ends(plan);
-    const int wanted_pieces = std::max(wanted / (plan.kv_heads * static_cast<int>(ends.size())), 1);
+    const int sequences = static_cast<int>(ends.size());
+    const int wanted_pieces = std::max(wanted / (plan.kv_heads * sequences), 1);
+    const int heads_at_once = sequences >= wanted ? plan.kv_heads : 1;
     std::vector<AttentionTask> tasks;
     int first = 0;
     for (const int last : ends) {
@@ -143,7 +145,11 @@ std::vector<AttentionTask> cut(const AttentionPlan& plan) {
             for (int row = task.first_row; row < task.last_row; ++row) {
                 task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
             }
-            for (task.kv_head = 0; task.kv_head < plan.kv_heads; ++task.kv_head) tasks.push_back(task);
+            for (int head = 0; head < plan.kv_heads; head += heads_at_once) {
+                task.first_head = head;
+                task.last_head = head + heads_at_once;
+                tasks.push_back(task);
+            }
         }
         first = last;
     }

@@ -80,26 +80,17 @@ class TaskRun {
           heads_(plan.heads / plan.kv_heads),
           loops_(plan.pool->isa() == Isa::avx512 ? attention_loops_avx512(keys->type)
                                                  : attention_loops_avx2(keys->type)),
-          cells_{static_cast<const char*>(keys->data) + task.kv_head * ggml_row_size(keys->type, d_),
-                 static_cast<const char*>(values->data) + task.kv_head * ggml_row_size(values->type, d_), keys->nb[1],
-                 values->nb[1]},
           results_(results),
           block_(d_) {
-        const int rows = task.last_row - task.first_row;
-        outs_.resize(static_cast<std::size_t>(rows) * heads_ * d_);
-        for (int row = task.first_row; row < task.last_row; ++row) {
-            common_ = std::min<std::int64_t>(common_, plan.rows[row].run);
-            for (int h = 0; h < heads_; ++h) {
-                const int head = task.kv_head * heads_ + h;
-                Query query;
-                query.query = reinterpret_cast<const float*>(static_cast<const char*>(q->data) + row * q->nb[2] +
-                                                             head * q->nb[1]);
-                query.segment.out = outs_.data() + queries_.size() * d_;
-                if (!results_) {
-                    query.all.out = output(plan, dst, row, head);
-                    query.all.reset(d_);
-                }
-                queries_.push_back(query);
+        const int rows = task.last_row - task.first_row, kv_heads = task.last_head - task.first_head;
+        outs_.resize(static_cast<std::size_t>(kv_heads) * rows * heads_ * d_);
+        for (int kv_head = task.first_head; kv_head < task.last_head; ++kv_head) {
+            cells_.push_back({static_cast<const char*>(keys->data) + kv_head * ggml_row_size(keys->type, d_),
+                              static_cast<const char*>(values->data) + kv_head * ggml_row_size(values->type, d_),
+                              keys->nb[1], values->nb[1]});
+            for (int row = task.first_row; row < task.last_row; ++row) {
+                common_ = std::min<std::int64_t>(common_, plan.rows[row].run);
+                for (int h = 0; h < heads_; ++h) add_query(q, dst, row, kv_head * heads_ + h);
             }
         }
     }
@@ -113,7 +104,10 @@ class TaskRun {
             for (Query& query : queries_) query.segment.reset(d_);
             const std::int64_t begin = static_cast<std::int64_t>(segment) * kSegmentPlaces;
             const std::int64_t end = std::min(begin + kSegmentPlaces, places);
-            for (std::int64_t first = begin; first < end; first += kBlockPlaces) take(first);
+            // All heads of a block before the next: they lie side by side in the cells.
+            for (std::int64_t first = begin; first < end; first += kBlockPlaces) {
+                for (int kv_head = task_.first_head; kv_head < task_.last_head; ++kv_head) take(kv_head, first);
+            }
             flush(segment);
         }
         if (results_) return;
@@ -121,13 +115,27 @@ class TaskRun {
     }
 
  private:
-    std::span<Query> queries_of(int row) {
-        return {queries_.data() + static_cast<std::ptrdiff_t>(row - task_.first_row) * heads_,
-                static_cast<std::size_t>(heads_)};
+    void add_query(const ggml_tensor* q, ggml_tensor* dst, int row, int head) {
+        Query query;
+        query.query =
+            reinterpret_cast<const float*>(static_cast<const char*>(q->data) + row * q->nb[2] + head * q->nb[1]);
+        query.segment.out = outs_.data() + queries_.size() * d_;
+        if (!results_) {
+            query.all.out = output(plan_, dst, row, head);
+            query.all.reset(d_);
+        }
+        queries_.push_back(query);
     }
 
-    void convert_places(const AttentionRow& row, std::int64_t first, int from, int to) {
-        loops_.convert(plan_, row, first, from, to, cells_, block_);
+    /// Those of the rows [first, last).
+    std::span<Query> queries_of(int kv_head, int first, int last) {
+        const std::ptrdiff_t rows = task_.last_row - task_.first_row;
+        const std::ptrdiff_t before = (kv_head - task_.first_head) * rows + first - task_.first_row;
+        return {queries_.data() + before * heads_, static_cast<std::size_t>(last - first) * heads_};
+    }
+
+    void convert_places(int kv_head, const AttentionRow& row, std::int64_t first, int from, int to) {
+        loops_.convert(plan_, row, first, from, to, cells_[kv_head - task_.first_head], block_);
     }
 
     void take_block(std::span<Query> queries, int valid) {
@@ -138,39 +146,44 @@ class TaskRun {
     }
 
     /// The block at place `first`: what all rows see of it is converted once, a row's own rest for that row.
-    void take(std::int64_t first) {
+    void take(int kv_head, std::int64_t first) {
         const int shared =
             static_cast<int>(std::clamp<std::int64_t>(common_ - first, 0, kBlockPlaces)) / kPlaceGroup * kPlaceGroup;
-        convert_places(plan_.rows[task_.first_row], first, 0, shared);
+        convert_places(kv_head, plan_.rows[task_.first_row], first, 0, shared);
         if (shared == kBlockPlaces) {
-            take_block(queries_, kBlockPlaces);
+            take_block(queries_of(kv_head, task_.first_row, task_.last_row), kBlockPlaces);
             return;
         }
         for (int row = task_.first_row; row < task_.last_row; ++row) {
             const std::int64_t left = places_of(plan_.rows[row]) - first;
             if (left <= 0) continue;
             const int valid = static_cast<int>(std::min<std::int64_t>(left, kBlockPlaces));
-            convert_places(plan_.rows[row], first, shared, valid);
-            take_block(queries_of(row), valid);
+            convert_places(kv_head, plan_.rows[row], first, shared, valid);
+            take_block(queries_of(kv_head, row, row + 1), valid);
         }
     }
 
     void flush(int segment) {
-        for (int row = task_.first_row; row < task_.last_row; ++row) {
-            if (segment >= segments_of(plan_.rows[row])) continue;
-            int head = task_.kv_head * heads_;
-            for (Query& query : queries_of(row)) {
-                const Running& s = query.segment;
-                if (results_) {
-                    float* out = results_->at(row, head, segment);
-                    out[0] = s.maximum;
-                    out[1] = s.sum;
-                    std::copy(s.out, s.out + d_, out + 2);
-                } else {
-                    query.all.merge(s.maximum, s.sum, s.out, d_);
-                }
-                ++head;
+        for (int kv_head = task_.first_head; kv_head < task_.last_head; ++kv_head) {
+            for (int row = task_.first_row; row < task_.last_row; ++row) {
+                if (segment < segments_of(plan_.rows[row])) flush(segment, kv_head, row);
             }
+        }
+    }
+
+    void flush(int segment, int kv_head, int row) {
+        int head = kv_head * heads_;
+        for (Query& query : queries_of(kv_head, row, row + 1)) {
+            const Running& s = query.segment;
+            if (results_) {
+                float* out = results_->at(row, head, segment);
+                out[0] = s.maximum;
+                out[1] = s.sum;
+                std::copy(s.out, s.out + d_, out + 2);
+            } else {
+                query.all.merge(s.maximum, s.sum, s.out, d_);
+            }
+            ++head;
         }
     }
 
@@ -178,11 +191,11 @@ class TaskRun {
     const AttentionTask& task_;
     int d_, heads_;
     AttentionLoops loops_;
-    HeadCells cells_;
+    std::vector<HeadCells> cells_;  ///< [kv heads]
     SegmentResults* results_;
     Block block_;
     std::int64_t common_ = std::numeric_limits<std::int64_t>::max();  ///< places that are the same for all rows
-    std::vector<Query> queries_;                                      ///< [rows][heads]
+    std::vector<Query> queries_;                                      ///< [kv heads][rows][heads]
     std::vector<float> outs_;
 };
 

@@ -18,11 +18,11 @@ inline constexpr int kSegmentPlaces = 256;
 /// Whether `attend_task` serves caches of this type and head size, on processors with AVX2 or more.
 bool attention_tasks_support(ggml_type type, int head_dim);
 
-/// Rows [first_row, last_row) that begin at the same cell, all query heads of one key/value head, and of every row the
-/// segments [first_segment, last_segment).
+/// Rows [first_row, last_row) that begin at the same cell, all query heads of the key/value heads [first_head,
+/// last_head), and of every row the segments [first_segment, last_segment).
 struct AttentionTask {
     int first_row = 0, last_row = 0;
-    int kv_head = 0;
+    int first_head = 0, last_head = 0;
     int first_segment = 0, last_segment = 0;
 };
 
