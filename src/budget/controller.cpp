@@ -44,12 +44,9 @@ double LatencyModel::uncorrected_ms(const PassLoad& load) const {
 /// Reading the caches of all requests beyond one of `context`, which is what the curve was measured with.
 double LatencyModel::other_caches_ms(const PassLoad& load, double context) const {
     if (load.cached <= context) return 0.0;
-    PassLoad one = load;
-    one.cached = context;
-    const auto caches_ms = [&](const PassLoad& l) {
-        return profile_.parts.caches_ms(profile_.shape, profile_.peak, l);
-    };
-    return caches_ms(load) - caches_ms(one);
+    PassLoad others;
+    others.cached = load.cached - context;
+    return profile_.parts.caches_ms(profile_.shape, profile_.peak, others);
 }
 
 double LatencyModel::verify_ms(const PassLoad& load) const { return gamma_ * uncorrected_ms(load); }

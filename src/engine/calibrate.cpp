@@ -11,9 +11,8 @@
 namespace bastion {
 namespace {
 
-/// The median: what a run usually takes. The fastest would be what a cycle hardly ever takes.
+/// The median of at least one time: what a run usually takes. The fastest would be what a cycle hardly ever takes.
 double usual(std::vector<double> times) {
-    if (times.empty()) return 0;
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
     return *middle;
@@ -239,7 +238,7 @@ Result<Profile> measure_profile(Models& m, int slot, int used, bool brief, const
             const GridPoint& point = points[i];
             if (brief && seconds() > kBriefSeconds && (round > 0 || point.nodes > 2)) continue;
             TimedPass pass(m, slot, point.nodes, point.context);
-            for (int i = 0; i < kWarmUps && point.nodes <= kWarmedNodes; ++i) BASTION_CHECK(pass.run());
+            for (int warm = 0; warm < kWarmUps && point.nodes <= kWarmedNodes; ++warm) BASTION_CHECK(pass.run());
             BASTION_ASSIGN(const double ms, time_ms([&] { return pass.run(); }));
             times[i].push_back(ms);
             if (progress) progress("calibrate", ++done / total);
