@@ -13,7 +13,14 @@
 namespace bastion::kernels {
 namespace {
 
-constexpr int kMostProducts = std::max({kMaxColumns, kMaxColumnsAvx512, 2 * kMaxColumnsOfPair}) * kTileRows;
+constexpr std::int64_t kMostTileRows = 2 * kTileRows;  ///< weight rows that are multiplied at once
+constexpr int kMostColumns = std::max({kMaxColumns, kMaxColumnsAvx512, kMaxColumnsOfPair});
+constexpr std::int64_t kCacheLine = 64;
+
+/// Cache lines to fetch a unit, so that `units` of them fetch so many bytes.
+int lines_of(std::size_t bytes, std::int64_t units) {
+    return static_cast<int>((static_cast<std::int64_t>(bytes) + units * kCacheLine - 1) / (units * kCacheLine));
+}
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
     const ggml_tensor* x = dst->src[0];
@@ -90,28 +97,38 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
         takes_floats() ? (wide ? tile_half_avx512 : tile_half_avx2) : (wide ? tile_avx512 : tile_avx2);
     // With few rows memory is the limit, and one stream of weights is faster than two.
     const bool pairs = wide && has_pairs_avx512(form_) && count > kMaxColumnsAvx512;
-    float products[kMostProducts];
+    const std::int64_t units = k_ / kUnitColumns;
+    float of_part[kMostColumns * kMostTileRows];  // where tiles go beyond the matrix
     for (std::int64_t tile = begin_tile; tile < end_tile;) {
         const int side = pairs && tile + 1 < end_tile ? 2 : 1;
-        const auto kernel = side == 2 ? pair_avx512 : one_tile;
         const std::int64_t most = side == 2 ? kMaxColumnsOfPair : wide ? kMaxColumnsAvx512 : kMaxColumns;
+        const std::int64_t parts = (count + most - 1) / most;
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
+        const std::int64_t row = tile * kTileRows, tile_rows = side * kTileRows, valid = std::min(tile_rows, m_ - row);
+        const bool whole = valid == tile_rows;
+        // The next tiles are fetched during all parts, evenly. After a chunk, those of what is likely this thread's
+        // next.
+        std::int64_t next = tile + side;
+        if (next >= end_tile) next = begin_tile + (end_tile - begin_tile) * pool_.threads();
+        Ahead ahead;
+        if (side == 2 && next < tiles()) {
+            ahead = {data_ + static_cast<std::size_t>(next) * tile_bytes(), lines_of(2 * tile_bytes(), parts * units)};
+        }
         // Rows are shared out evenly: a part of few rows is as slow as one of many.
-        for (std::int64_t first = 0, parts = (count + most - 1) / most; parts > 0; --parts) {
-            const auto columns = static_cast<int>((count - first + parts - 1) / parts);
-            kernel(form_, weights, k_ / kUnitColumns, activations + first * activation_row_bytes, activation_row_bytes,
-                   columns, products);
-            for (int t = 0; t < side; ++t) {
-                const std::int64_t row = (tile + t) * kTileRows, valid = std::min<std::int64_t>(kTileRows, m_ - row);
-                for (int c = 0; c < columns; ++c) {
-                    const float* product = products + (t * columns + c) * kTileRows;
-                    const std::int64_t at = (first + c) * stride + row;
-                    if (residual) {
-                        std::transform(product, product + valid, residual + at, out + at, std::plus());
-                    } else {
-                        std::copy_n(product, valid, out + at);
-                    }
-                }
+        for (std::int64_t first = 0, left = parts; left > 0; --left) {
+            const auto columns = static_cast<int>((count - first + left - 1) / left);
+            const char* rows = activations + first * activation_row_bytes;
+            float* to = out + first * stride + row;
+            const Products products = whole ? Products{to, stride} : Products{of_part, kMostTileRows};
+            if (side == 2) {
+                pair_avx512(form_, weights, units, rows, activation_row_bytes, columns, products, ahead);
+                ahead.next += units * ahead.lines_a_unit * kCacheLine;
+            } else {
+                one_tile(form_, weights, units, rows, activation_row_bytes, columns, products);
+            }
+            for (int c = 0; c < columns; ++c, to += stride) {
+                if (!whole) std::copy_n(of_part + c * kMostTileRows, valid, to);
+                if (residual) std::transform(to, to + valid, residual + (to - out), to, std::plus());
             }
             first += columns;
         }

@@ -213,9 +213,10 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
     }
 }
 
+/// One tile is fetched ahead as it is read; `ahead` is what a pair fetches.
 template <Form F, int T, int C>
 BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                             float* out) {
+                             const Products& out, Ahead ahead) {
     __m512 totals[T][C];
     for (auto& of_tile : totals) {
         for (__m512& total : of_tile) total = _mm512_setzero_ps();
@@ -224,57 +225,60 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
-        // Where the tiles end, those ahead are the next T.
-        const bool ends = done / units_per_block(F) * block_bytes(F) + kPrefetchAhead >= tile_bytes;
-        const std::size_t ahead = kPrefetchAhead + (ends ? (T - 1) * tile_bytes : 0);
         Units<T> shared;
         for (int t = 0; t < T; ++t) {
             shared[t] = data + t * tile_bytes + kUnits;
-            if constexpr (two_level(F)) prefetch(shared[t] + ahead, shared_bytes(F));
+            if constexpr (T == 1 && two_level(F)) prefetch(shared[t] + kPrefetchAhead, shared_bytes(F));
         }
 #pragma GCC unroll 1
         for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
             Units<T> unit;
             for (int t = 0; t < T; ++t) {
                 unit[t] = data + t * tile_bytes + at;
-                prefetch(unit[t] + ahead, unit_bytes(F));
+                if constexpr (T == 1) prefetch(unit[t] + kPrefetchAhead, unit_bytes(F));
+            }
+            if constexpr (T > 1) {
+#pragma GCC unroll 1
+                for (int line = 0; line < ahead.lines_a_unit; ++line, ahead.next += 64) prefetch(ahead.next, 1);
             }
             add_unit<F, T, C>(unit, shared, x, totals);
             x.next();
         }
     }
     for (int t = 0; t < T; ++t) {
-        for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + (t * C + c) * kTileRows, totals[t][c]);
+        for (int c = 0; c < C; ++c) _mm512_storeu_ps(out.first + c * out.stride + t * kTileRows, totals[t][c]);
     }
 }
 
-template <Form F>
-constexpr TileKernel kOfTile[kMaxColumnsAvx512] = {multiply<F, 1, 1>, multiply<F, 1, 2>, multiply<F, 1, 3>,
-                                                   multiply<F, 1, 4>, multiply<F, 1, 5>, multiply<F, 1, 6>,
-                                                   multiply<F, 1, 7>, multiply<F, 1, 8>};
-template <Form F>
-constexpr TileKernel kOfPair[kMaxColumnsOfPair] = {multiply<F, 2, 1>, multiply<F, 2, 2>, multiply<F, 2, 3>,
-                                                   multiply<F, 2, 4>, multiply<F, 2, 5>, multiply<F, 2, 6>};
+using Kernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, const Products&, Ahead);
 
-constexpr const TileKernel* kOfTiles[kQuantisedForms] = {  // in the order of Form
+template <Form F>
+constexpr Kernel kOfTile[kMaxColumnsAvx512] = {multiply<F, 1, 1>, multiply<F, 1, 2>, multiply<F, 1, 3>,
+                                               multiply<F, 1, 4>, multiply<F, 1, 5>, multiply<F, 1, 6>,
+                                               multiply<F, 1, 7>, multiply<F, 1, 8>};
+template <Form F>
+constexpr Kernel kOfPair[kMaxColumnsOfPair] = {multiply<F, 2, 1>, multiply<F, 2, 2>, multiply<F, 2, 3>,
+                                               multiply<F, 2, 4>, multiply<F, 2, 5>, multiply<F, 2, 6>};
+
+constexpr const Kernel* kOfTiles[kQuantisedForms] = {  // in the order of Form
     kOfTile<Form::q4_0>, kOfTile<Form::q4_1>, kOfTile<Form::q5_0>, kOfTile<Form::q5_1>,
     kOfTile<Form::q8_0>, kOfTile<Form::q4_K>, kOfTile<Form::q5_K>, kOfTile<Form::q6_K>};
-constexpr const TileKernel* kOfPairs[kQuantisedForms] = {
+constexpr const Kernel* kOfPairs[kQuantisedForms] = {
     kOfPair<Form::q4_0>, kOfPair<Form::q4_1>, kOfPair<Form::q5_0>, kOfPair<Form::q5_1>,
     kOfPair<Form::q8_0>, kOfPair<Form::q4_K>, kOfPair<Form::q5_K>, nullptr};
 
 }  // namespace
 
 void tile_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, float* out) {
-    kOfTiles[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
+                 int columns, const Products& out) {
+    kOfTiles[static_cast<int>(form)][columns - 1](data, units, activations, stride, out, {});
 }
 
 bool has_pairs_avx512(Form form) { return !is_half(form) && kOfPairs[static_cast<int>(form)]; }
 
 void pair_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, float* out) {
-    kOfPairs[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
+                 int columns, const Products& out, const Ahead& ahead) {
+    kOfPairs[static_cast<int>(form)][columns - 1](data, units, activations, stride, out, ahead);
 }
 
 }  // namespace bastion::kernels
@@ -283,9 +287,14 @@ void pair_avx512(Form form, const std::uint8_t* data, std::int64_t units, const 
 
 namespace bastion::kernels {
 
-void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+    std::abort();
+}
 bool has_pairs_avx512(Form) { return false; }
-void pair_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+void pair_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&,
+                 const Ahead&) {
+    std::abort();
+}
 
 }  // namespace bastion::kernels
 

@@ -13,17 +13,23 @@ inline constexpr int kMaxColumnsOfPair = 6;  ///< with two tiles
 
 /// See tile_avx2; `columns` is 1 to kMaxColumnsAvx512. REQUIRES Isa::avx512.
 void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, float* out);
+                 int columns, const Products& out);
 
-/// Two tiles that follow each other, out [2][columns][kTileRows]: an activation is loaded once for both. `columns` is 1
-/// to kMaxColumnsOfPair.
+/// Memory that a pass over tiles fetches for the next one.
+struct Ahead {
+    const std::uint8_t* next = nullptr;
+    int lines_a_unit = 0;
+};
+
+/// Two tiles that follow each other, as one of 32 rows: an activation is loaded once for both. `columns` is 1 to
+/// kMaxColumnsOfPair.
 void pair_avx512(Form form, const std::uint8_t* tiles, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, float* out);
+                 int columns, const Products& out, const Ahead& ahead);
 /// Whether there are such loops for the form.
 bool has_pairs_avx512(Form form);
 
 /// See tile_half_avx2; `columns` as above.
 void tile_half_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations,
-                      std::size_t stride, int columns, float* out);
+                      std::size_t stride, int columns, const Products& out);
 
 }  // namespace bastion::kernels

@@ -54,7 +54,7 @@ BASTION_AVX2_INLINE void add_units(const std::uint8_t* tile, int row, std::int64
 
 template <Half H, int C>
 BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                       float* out) {
+                       const Products& out) {
     constexpr int kAtOnce = kRowsAtOnce<C>;
     Sums<C> sums;
     for (auto& row : sums) {
@@ -69,7 +69,7 @@ BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char*
         }
     }
     for (int c = 0; c < C; ++c) {
-        for (int row = 0; row < kTileRows; ++row) out[c * kTileRows + row] = total(sums[row][c]);
+        for (int row = 0; row < kTileRows; ++row) out.first[c * out.stride + row] = total(sums[row][c]);
     }
 }
 
@@ -79,7 +79,7 @@ constexpr TileKernel kByColumns[kMaxColumns] = {tile<H, 1>, tile<H, 2>, tile<H, 
 }  // namespace
 
 void tile_half_avx2(Form form, const std::uint8_t* data, std::int64_t units, const char* activations,
-                    std::size_t stride, int columns, float* out) {
+                    std::size_t stride, int columns, const Products& out) {
     const TileKernel* kernels = form == Form::f16 ? kByColumns<Half::f16> : kByColumns<Half::bf16>;
     kernels[columns - 1](data, units, activations, stride, out);
 }
@@ -90,7 +90,9 @@ void tile_half_avx2(Form form, const std::uint8_t* data, std::int64_t units, con
 
 namespace bastion::kernels {
 
-void tile_half_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, float*) { std::abort(); }
+void tile_half_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+    std::abort();
+}
 
 }  // namespace bastion::kernels
 
