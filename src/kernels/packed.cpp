@@ -106,10 +106,8 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t row = tile * kTileRows, tile_rows = side * kTileRows, valid = std::min(tile_rows, m_ - row);
         const bool whole = valid == tile_rows;
-        // The next tiles are fetched during all parts, evenly. After a chunk, those of what is likely this thread's
-        // next.
-        std::int64_t next = tile + side;
-        if (next >= end_tile) next = begin_tile + (end_tile - begin_tile) * pool_.threads();
+        // The next tiles are fetched during all parts, evenly.
+        const std::int64_t next = tile + side;
         Ahead ahead;
         if (side == 2 && next < tiles()) {
             ahead = {data_ + static_cast<std::size_t>(next) * tile_bytes(), lines_of(2 * tile_bytes(), parts * units)};

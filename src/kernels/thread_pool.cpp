@@ -24,9 +24,9 @@ constexpr int kSpinsBeforeYield = 200;
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, Isa isa) : isa_(std::min(isa, best_isa())) {
+ThreadPool::ThreadPool(int threads, Isa isa) : isa_(std::min(isa, best_isa())), stretches_(std::max(threads, 1)) {
     try {
-        for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+        for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
     } catch (const std::system_error&) {
         // The system gives no more threads: those that started, at least the caller's, do the work.
     }
@@ -44,21 +44,28 @@ std::int64_t ThreadPool::grain(std::int64_t count, std::int64_t smallest) const 
     return std::max(smallest, count / (threads() * kChunksPerThread));
 }
 
-void ThreadPool::take_chunks() {
-    for (;;) {
-        const std::int64_t begin = next_.fetch_add(job_.grain);
-        if (begin >= job_.count) return;
-        job_.call(job_.work, begin, std::min(begin + job_.grain, job_.count));
+void ThreadPool::take_chunks(int thread) {
+    for (int i = 0; i < threads(); ++i) {
+        Stretch& stretch = stretches_[(thread + i) % threads()];
+        for (;;) {
+            const std::int64_t begin = stretch.next.fetch_add(job_.grain);
+            if (begin >= stretch.end) break;
+            job_.call(job_.work, begin, std::min(begin + job_.grain, stretch.end));
+        }
     }
 }
 
 void ThreadPool::start(const Job& job) {
     job_ = job;
-    next_ = 0;
+    const std::int64_t chunks = (job.count + job.grain - 1) / job.grain;
+    for (int t = 0; t < threads(); ++t) {
+        stretches_[t].next = chunks * t / threads() * job.grain;
+        stretches_[t].end = std::min(chunks * (t + 1) / threads() * job.grain, job.count);
+    }
     open_ = true;
     generation_.fetch_add(1);
     if (sleepers_.load() > 0) generation_.notify_all();
-    take_chunks();
+    take_chunks(0);
     open_ = false;
     for (int spins = 0; active_.load() != 0; ++spins) {
         if (spins < kSpinsBeforeYield) {
@@ -69,7 +76,7 @@ void ThreadPool::start(const Job& job) {
     }
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::worker_loop(int thread) {
     std::uint32_t seen = 0;
     while (!stop_) {
         for (int spins = 0; generation_.load() == seen && spins < kSpinsBeforeSleep; ++spins) relax();
@@ -80,7 +87,7 @@ void ThreadPool::worker_loop() {
         }
         seen = generation_.load();
         active_.fetch_add(1);
-        if (open_.load()) take_chunks();
+        if (open_.load()) take_chunks(thread);
         active_.fetch_sub(1);
     }
 }

@@ -1,5 +1,6 @@
 // Threads for the kernels of our own. ggml's barriers spin until every thread has arrived, so one core taken by another
-// process stalls the whole pass; here work is cut into chunks that whichever thread is running takes.
+// process stalls the whole pass; here work is cut into chunks that whichever thread is running takes. Each thread
+// begins with a stretch of its own, because what lies next to what it had is on its way from memory already.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,8 @@ class ThreadPool {
     Isa isa() const { return isa_; }
 
     /// Calls work(begin, end) until [0, count) is covered, in chunks of `grain` items, on all threads; returns when
-    /// every call has. Which thread takes which chunk must not matter to the result.
+    /// every call has. Which thread takes which chunk must not matter to the result; one that is not held up takes
+    /// neighbouring chunks in order.
     template <class Work>
     void run(std::int64_t count, std::int64_t grain, const Work& work) {
         if (count <= grain || workers_.empty()) {
@@ -49,15 +51,21 @@ class ThreadPool {
         std::int64_t count = 0, grain = 1;
     };
 
+    /// Chunks from `next` on, before `end`, that nobody has taken.
+    struct alignas(64) Stretch {
+        std::atomic<std::int64_t> next{0};
+        std::int64_t end = 0;
+    };
+
     void start(const Job& job);
-    void take_chunks();
-    void worker_loop();
+    void take_chunks(int thread);
+    void worker_loop(int thread);
 
     const Isa isa_;
     // A worker announces itself in `active_` before it looks at `open_`; the caller closes the job before it waits for
     // `active_` to fall to 0. So no worker reads `job_` while it is replaced.
     Job job_;
-    std::atomic<std::int64_t> next_{0};
+    std::vector<Stretch> stretches_;  ///< one a thread that was asked for
     std::atomic<bool> open_{false};
     std::atomic<int> active_{0};
     std::atomic<std::uint32_t> generation_{0};

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace bastion::kernels {
@@ -49,6 +50,20 @@ TEST_P(Threads, SeeWhatWasWrittenBeforeTheRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pool, Threads, testing::Values(1, 2, 3, 8));
+
+// Threads begin with stretches of their own; what one that is held up leaves, others take.
+TEST(ThreadPool, TakesTheChunksOfAThreadThatIsHeldUp) {
+    for (const int threads : {2, 3, 8}) {
+        ThreadPool pool(threads);
+        ASSERT_EQ(pool.threads(), threads);
+        std::atomic<int> done{0};
+        pool.run(64, 1, [&](std::int64_t begin, std::int64_t) {
+            while (begin == 0 && done < 63) std::this_thread::yield();
+            ++done;
+        });
+        EXPECT_EQ(done, 64);
+    }
+}
 
 }  // namespace
 }  // namespace bastion::kernels
