@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -126,45 +128,68 @@ std::vector<int> sequence_ends(const AttentionPlan& plan) {
     return ends;
 }
 
-/// Cuts the pass into tasks of rows that begin at the same cell: large enough to share conversions, small enough that
-/// every thread has a few. Where there are few rows, long contexts are cut too.
+/// Appends the task in so many pieces of equally many segments, or as many as there are segments.
+void cut_segments(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
+    for (int piece = 0; piece < pieces; ++piece) {
+        AttentionTask part = task;
+        part.first_segment = task.last_segment * piece / pieces;
+        part.last_segment = task.last_segment * (piece + 1) / pieces;
+        if (part.first_segment < part.last_segment) out.push_back(part);
+    }
+}
+
+/// Appends the task in so many pieces of equally many rows or, where it has fewer rows, of segments.
+void cut_task(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
+    const int rows = task.last_row - task.first_row;
+    if (rows < pieces) return cut_segments(task, pieces, out);
+    for (int piece = 0; piece < pieces; ++piece) {
+        AttentionTask part = task;
+        part.first_row = task.first_row + rows * piece / pieces;
+        part.last_row = task.first_row + rows * (piece + 1) / pieces;
+        out.push_back(part);
+    }
+}
+
+/// Cuts the pass into tasks: all rows of a sequence with one head, since they share conversions, or with all heads
+/// where there are many sequences. Of few tasks every thread gets equally many; the rest is cut, so that little is
+/// converted twice.
 std::vector<AttentionTask> cut(const AttentionPlan& plan) {
-    const int wanted = 3 * plan.pool->threads();
+    const int threads = plan.pool->threads(), few = 3 * threads;
     const std::vector<int> ends = sequence_ends(plan);
-    const int sequences = static_cast<int>(ends.size());
-    const int wanted_pieces = std::max(wanted / (plan.kv_heads * sequences), 1);
-    const int heads_at_once = sequences >= wanted ? plan.kv_heads : 1;
-    std::vector<AttentionTask> tasks;
+    const int heads_at_once = std::cmp_greater_equal(ends.size(), few) ? plan.kv_heads : 1;
+    std::vector<AttentionTask> wholes;
     int first = 0;
     for (const int last : ends) {
-        const int pieces = std::min(wanted_pieces, last - first);
-        for (int piece = 0; piece < pieces; ++piece) {
-            AttentionTask task;
-            task.first_row = first + (last - first) * piece / pieces;
-            task.last_row = first + (last - first) * (piece + 1) / pieces;
-            for (int row = task.first_row; row < task.last_row; ++row) {
-                task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
-            }
-            for (int head = 0; head < plan.kv_heads; head += heads_at_once) {
-                task.first_head = head;
-                task.last_head = head + heads_at_once;
-                tasks.push_back(task);
-            }
+        AttentionTask task;
+        task.first_row = first;
+        task.last_row = last;
+        for (int row = first; row < last; ++row) {
+            task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
+        }
+        for (int head = 0; head < plan.kv_heads; head += heads_at_once) {
+            task.first_head = head;
+            task.last_head = head + heads_at_once;
+            wholes.push_back(task);
         }
         first = last;
     }
-    if (std::cmp_greater_equal(tasks.size(), wanted)) return tasks;
-    const int parts = (wanted + static_cast<int>(tasks.size()) - 1) / static_cast<int>(tasks.size());
-    std::vector<AttentionTask> cut_tasks;
-    for (const AttentionTask& task : tasks) {
-        for (int part = 0; part < parts; ++part) {
-            AttentionTask piece = task;
-            piece.first_segment = task.last_segment * part / parts;
-            piece.last_segment = task.last_segment * (part + 1) / parts;
-            if (piece.first_segment < piece.last_segment) cut_tasks.push_back(piece);
+    if (std::cmp_greater_equal(wholes.size(), few)) return wholes;
+    const int rest = static_cast<int>(wholes.size()) % threads;
+    std::vector<AttentionTask> pieces;
+    for (auto task = wholes.end() - rest; task != wholes.end(); ++task) {
+        cut_task(*task, threads / std::gcd(rest, threads), pieces);
+    }
+    wholes.resize(wholes.size() - rest);
+    // In the order in which the pool shares them out.
+    std::vector<AttentionTask> tasks;
+    for (int thread = 0; thread < threads; ++thread) {
+        for (const auto& all : {std::cref(wholes), std::cref(pieces)}) {
+            const auto count = static_cast<std::ptrdiff_t>(all.get().size());
+            const auto begin = all.get().begin();
+            tasks.insert(tasks.end(), begin + count * thread / threads, begin + count * (thread + 1) / threads);
         }
     }
-    return cut_tasks;
+    return tasks;
 }
 
 void attend_vectorised(const AttentionPlan& plan, const ggml_tensor* q, const ggml_tensor* keys,
