@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -128,7 +127,7 @@ std::vector<int> sequence_ends(const AttentionPlan& plan) {
     return ends;
 }
 
-/// Appends the task in so many pieces of equally many segments, or as many as there are segments.
+/// Appends the task, which begins with the first segment, in so many pieces of segments, or fewer if it has fewer.
 void cut_segments(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
     for (int piece = 0; piece < pieces; ++piece) {
         AttentionTask part = task;
@@ -138,42 +137,55 @@ void cut_segments(const AttentionTask& task, int pieces, std::vector<AttentionTa
     }
 }
 
-/// Appends the task in so many pieces of equally many rows or, where it has fewer rows, of segments.
-void cut_task(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
+void cut_rows(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
     const int rows = task.last_row - task.first_row;
-    if (rows < pieces) return cut_segments(task, pieces, out);
     for (int piece = 0; piece < pieces; ++piece) {
         AttentionTask part = task;
         part.first_row = task.first_row + rows * piece / pieces;
         part.last_row = task.first_row + rows * (piece + 1) / pieces;
-        out.push_back(part);
+        if (part.first_row < part.last_row) out.push_back(part);
     }
 }
 
-/// Cuts the pass into tasks: all rows of a sequence with one head, since they share conversions, or with all heads
-/// where there are many sequences. Of few tasks every thread gets equally many; the rest is cut, so that little is
-/// converted twice.
+/// Two pieces of rows convert the places that rows share twice, which costs less than keeping the results of segments;
+/// more pieces are of segments where there are enough.
+void cut_task(const AttentionTask& task, int pieces, std::vector<AttentionTask>& out) {
+    const bool by_segments = task.last_row - task.first_row < pieces || (pieces > 2 && task.last_segment >= pieces);
+    by_segments ? cut_segments(task, pieces, out) : cut_rows(task, pieces, out);
+}
+
+// Rows of a tree share what is converted, those of a prompt only what lies before the first of them.
+constexpr int kMostRows = 64;
+
+/// Cuts the pass into tasks: the rows of a sequence with one key/value head, or with all where there are many
+/// sequences. Of few tasks every thread gets equally many, and the rest is cut into pieces, such that every thread gets
+/// equally many of these too.
 std::vector<AttentionTask> cut(const AttentionPlan& plan) {
-    const int threads = plan.pool->threads(), few = 3 * threads;
+    const int threads = plan.pool->threads();
+    const int enough = 3 * threads;  // then taking each other's tasks makes up for what is uneven
     const std::vector<int> ends = sequence_ends(plan);
-    const int heads_at_once = std::cmp_greater_equal(ends.size(), few) ? plan.kv_heads : 1;
+    const int heads_at_once = std::cmp_greater_equal(ends.size(), enough) ? plan.kv_heads : 1;
     std::vector<AttentionTask> wholes;
     int first = 0;
     for (const int last : ends) {
-        AttentionTask task;
-        task.first_row = first;
-        task.last_row = last;
-        for (int row = first; row < last; ++row) {
-            task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
-        }
-        for (int head = 0; head < plan.kv_heads; head += heads_at_once) {
-            task.first_head = head;
-            task.last_head = head + heads_at_once;
-            wholes.push_back(task);
+        AttentionTask sequence;
+        sequence.first_row = first;
+        sequence.last_row = last;
+        std::vector<AttentionTask> parts;
+        cut_rows(sequence, (last - first + kMostRows - 1) / kMostRows, parts);
+        for (AttentionTask& task : parts) {
+            for (int row = task.first_row; row < task.last_row; ++row) {
+                task.last_segment = std::max(task.last_segment, segments_of(plan.rows[row]));
+            }
+            for (int head = 0; head < plan.kv_heads; head += heads_at_once) {
+                task.first_head = head;
+                task.last_head = head + heads_at_once;
+                wholes.push_back(task);
+            }
         }
         first = last;
     }
-    if (std::cmp_greater_equal(wholes.size(), few)) return wholes;
+    if (std::cmp_greater_equal(wholes.size(), enough)) return wholes;
     const int rest = static_cast<int>(wholes.size()) % threads;
     std::vector<AttentionTask> pieces;
     for (auto task = wholes.end() - rest; task != wholes.end(); ++task) {
@@ -183,10 +195,10 @@ std::vector<AttentionTask> cut(const AttentionPlan& plan) {
     // In the order in which the pool shares them out.
     std::vector<AttentionTask> tasks;
     for (int thread = 0; thread < threads; ++thread) {
-        for (const auto& all : {std::cref(wholes), std::cref(pieces)}) {
-            const auto count = static_cast<std::ptrdiff_t>(all.get().size());
-            const auto begin = all.get().begin();
-            tasks.insert(tasks.end(), begin + count * thread / threads, begin + count * (thread + 1) / threads);
+        for (const auto* all : {&wholes, &pieces}) {
+            const auto count = static_cast<std::ptrdiff_t>(all->size());
+            tasks.insert(tasks.end(), all->begin() + count * thread / threads,
+                         all->begin() + count * (thread + 1) / threads);
         }
     }
     return tasks;

@@ -15,9 +15,8 @@ namespace {
 
 constexpr std::int64_t kMostTileRows = 2 * kTileRows;  ///< weight rows that are multiplied at once
 constexpr int kMostColumns = std::max({kMaxColumns, kMaxColumnsAvx512, kMaxColumnsOfPair});
-constexpr std::int64_t kCacheLine = 64;
 
-/// Cache lines to fetch a unit, so that `units` of them fetch so many bytes.
+/// Cache lines to fetch a unit, so that `units` of them fetch at least so many bytes.
 int lines_of(std::size_t bytes, std::int64_t units) {
     return static_cast<int>((static_cast<std::int64_t>(bytes) + units * kCacheLine - 1) / (units * kCacheLine));
 }
@@ -98,7 +97,7 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
     // With few rows memory is the limit, and one stream of weights is faster than two.
     const bool pairs = wide && has_pairs_avx512(form_) && count > kMaxColumnsAvx512;
     const std::int64_t units = k_ / kUnitColumns;
-    float of_part[kMostColumns * kMostTileRows];  // where tiles go beyond the matrix
+    float padded[kMostColumns * kMostTileRows];  // where tiles go beyond the matrix
     for (std::int64_t tile = begin_tile; tile < end_tile;) {
         const int side = pairs && tile + 1 < end_tile ? 2 : 1;
         const std::int64_t most = side == 2 ? kMaxColumnsOfPair : wide ? kMaxColumnsAvx512 : kMaxColumns;
@@ -106,26 +105,26 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t row = tile * kTileRows, tile_rows = side * kTileRows, valid = std::min(tile_rows, m_ - row);
         const bool whole = valid == tile_rows;
-        // The next tiles are fetched during all parts, evenly.
-        const std::int64_t next = tile + side;
+        // The next two tiles are fetched during all parts, evenly.
+        const std::uint8_t* next = weights + side * tile_bytes();
+        const std::size_t next_bytes = std::min<std::int64_t>(2, tiles() - tile - side) * tile_bytes();
         Ahead ahead;
-        if (side == 2 && next < tiles()) {
-            ahead = {data_ + static_cast<std::size_t>(next) * tile_bytes(), lines_of(2 * tile_bytes(), parts * units)};
-        }
+        if (side == 2 && next_bytes > 0) ahead = {next, lines_of(next_bytes, parts * units)};
         // Rows are shared out evenly: a part of few rows is as slow as one of many.
         for (std::int64_t first = 0, left = parts; left > 0; --left) {
             const auto columns = static_cast<int>((count - first + left - 1) / left);
-            const char* rows = activations + first * activation_row_bytes;
+            const char* x = activations + first * activation_row_bytes;
             float* to = out + first * stride + row;
-            const Products products = whole ? Products{to, stride} : Products{of_part, kMostTileRows};
+            const ProductsTo products = whole ? ProductsTo{to, stride} : ProductsTo{padded, kMostTileRows};
             if (side == 2) {
-                pair_avx512(form_, weights, units, rows, activation_row_bytes, columns, products, ahead);
+                pair_avx512(form_, weights, units, x, activation_row_bytes, columns, products, ahead);
                 ahead.next += units * ahead.lines_a_unit * kCacheLine;
+                if (ahead.next >= next + next_bytes) ahead = {};
             } else {
-                one_tile(form_, weights, units, rows, activation_row_bytes, columns, products);
+                one_tile(form_, weights, units, x, activation_row_bytes, columns, products);
             }
             for (int c = 0; c < columns; ++c, to += stride) {
-                if (!whole) std::copy_n(of_part + c * kMostTileRows, valid, to);
+                if (!whole) std::copy_n(padded + c * kMostTileRows, valid, to);
                 if (residual) std::transform(to, to + valid, residual + (to - out), to, std::plus());
             }
             first += columns;

@@ -35,8 +35,8 @@ class PackedMatrix {
     bool takes_floats() const { return is_half(form_); }
 
     /// Products of rows [begin_tile, end_tile) x 16 with `count` activation rows, f32 [k] if takes_floats(), else from
-    /// `quantize_activations`: out[c * stride + row]. `residual`, where given, is as large as `out` and is added to
-    /// them. 16-bit floats: see tile_half_avx2. Else every product is the sum
+    /// `quantize_activations`: out[c * stride + row]. `residual`, where given, is as large as `out`, does not
+    /// overlap it and is added to them. 16-bit floats: see tile_half_avx2. Else every product is the sum
     /// over units, in order, of (integer dot product x (weight scale x activation scale)) + (minimum x activation sum),
     /// without contraction. The integer of Q6_K contains its 8-bit scales, the offset of types without minima is
     /// subtracted in integers.

@@ -126,7 +126,7 @@ BASTION_AVX2_INLINE void add_unit(const std::uint8_t* unit, const std::uint8_t* 
 
 template <Form F, int C>
 BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                       const Products& out) {
+                       const ProductsTo& out) {
     __m256 totals[C][2];
     Rows<C> x;
     x.units = units;
@@ -168,7 +168,7 @@ BASTION_AVX2_INLINE __m128i add_across(__m256i a, __m256i b) {
 }  // namespace
 
 void tile_avx2(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-               int columns, const Products& out) {
+               int columns, const ProductsTo& out) {
     kKernels[static_cast<int>(form)][columns - 1](data, units, activations, stride, out);
 }
 
@@ -212,7 +212,7 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t first, 
 
 namespace bastion::kernels {
 
-void tile_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+void tile_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const ProductsTo&) {
     std::abort();
 }
 void quantize_activations_avx2(const float*, std::int64_t, std::int64_t, std::int64_t, char*) { std::abort(); }

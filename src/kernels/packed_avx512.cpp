@@ -216,7 +216,7 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
 /// One tile is fetched ahead as it is read; `ahead` is what a pair fetches.
 template <Form F, int T, int C>
 BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                             const Products& out, Ahead ahead) {
+                             const ProductsTo& out, Ahead ahead) {
     __m512 totals[T][C];
     for (auto& of_tile : totals) {
         for (__m512& total : of_tile) total = _mm512_setzero_ps();
@@ -239,7 +239,7 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
             }
             if constexpr (T > 1) {
 #pragma GCC unroll 1
-                for (int line = 0; line < ahead.lines_a_unit; ++line, ahead.next += 64) prefetch(ahead.next, 1);
+                for (int line = 0; line < ahead.lines_a_unit; ++line, ahead.next += kCacheLine) prefetch(ahead.next, 1);
             }
             add_unit<F, T, C>(unit, shared, x, totals);
             x.next();
@@ -250,7 +250,7 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
     }
 }
 
-using Kernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, const Products&, Ahead);
+using Kernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, const ProductsTo&, Ahead);
 
 template <Form F>
 constexpr Kernel kOfTile[kMaxColumnsAvx512] = {multiply<F, 1, 1>, multiply<F, 1, 2>, multiply<F, 1, 3>,
@@ -270,14 +270,14 @@ constexpr const Kernel* kOfPairs[kQuantisedForms] = {
 }  // namespace
 
 void tile_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, const Products& out) {
+                 int columns, const ProductsTo& out) {
     kOfTiles[static_cast<int>(form)][columns - 1](data, units, activations, stride, out, {});
 }
 
 bool has_pairs_avx512(Form form) { return !is_half(form) && kOfPairs[static_cast<int>(form)]; }
 
 void pair_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, const Products& out, const Ahead& ahead) {
+                 int columns, const ProductsTo& out, const Ahead& ahead) {
     kOfPairs[static_cast<int>(form)][columns - 1](data, units, activations, stride, out, ahead);
 }
 
@@ -287,11 +287,11 @@ void pair_avx512(Form form, const std::uint8_t* data, std::int64_t units, const 
 
 namespace bastion::kernels {
 
-void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+void tile_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const ProductsTo&) {
     std::abort();
 }
 bool has_pairs_avx512(Form) { return false; }
-void pair_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&,
+void pair_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const ProductsTo&,
                  const Ahead&) {
     std::abort();
 }

@@ -13,9 +13,12 @@ inline constexpr int kMaxColumnsOfPair = 6;  ///< with two tiles
 
 /// See tile_avx2; `columns` is 1 to kMaxColumnsAvx512. REQUIRES Isa::avx512.
 void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, const Products& out);
+                 int columns, const ProductsTo& out);
 
-/// Memory that a pass over tiles fetches for the next one.
+inline constexpr std::int64_t kCacheLine = 64;  ///< bytes
+
+/// Memory that a pass over tiles fetches for the next one: with every unit so many cache lines more, from `next` on. By
+/// default nothing.
 struct Ahead {
     const std::uint8_t* next = nullptr;
     int lines_a_unit = 0;
@@ -24,12 +27,12 @@ struct Ahead {
 /// Two tiles that follow each other, as one of 32 rows: an activation is loaded once for both. `columns` is 1 to
 /// kMaxColumnsOfPair.
 void pair_avx512(Form form, const std::uint8_t* tiles, std::int64_t units, const char* activations, std::size_t stride,
-                 int columns, const Products& out, const Ahead& ahead);
+                 int columns, const ProductsTo& out, const Ahead& ahead);
 /// Whether there are such loops for the form.
 bool has_pairs_avx512(Form form);
 
 /// See tile_half_avx2; `columns` as above.
 void tile_half_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations,
-                      std::size_t stride, int columns, const Products& out);
+                      std::size_t stride, int columns, const ProductsTo& out);
 
 }  // namespace bastion::kernels

@@ -67,8 +67,9 @@ constexpr std::size_t unit_bytes(Form f) {
 /// Bytes of the f16 after a two-level block's units.
 constexpr std::size_t shared_bytes(Form f) { return two_level(f) ? (has_minima(f) ? 2 * kHalfs : kHalfs) : 0; }
 
-/// Where products go: that of activation row c and weight row r of the tile to `first[c * stride + r]`.
-struct Products {
+/// Where products go: that of activation row c and weight row r of the tile to `first[c * stride + r]`, for all rows of
+/// the tile or pair of tiles, also those beyond the matrix.
+struct ProductsTo {
     float* first;
     std::int64_t stride;
 };
@@ -76,7 +77,7 @@ struct Products {
 /// An inner loop for one form and number of activation rows: products of a tile of so many units with activation rows
 /// that lie so many bytes apart.
 using TileKernel = void (*)(const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
-                            const Products& out);
+                            const ProductsTo& out);
 
 constexpr std::size_t block_bytes(Form f) { return units_per_block(f) * unit_bytes(f) + shared_bytes(f); }
 

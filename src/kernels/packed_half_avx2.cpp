@@ -54,7 +54,7 @@ BASTION_AVX2_INLINE void add_units(const std::uint8_t* tile, int row, std::int64
 
 template <Half H, int C>
 BASTION_AVX2 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                       const Products& out) {
+                       const ProductsTo& out) {
     constexpr int kAtOnce = kRowsAtOnce<C>;
     Sums<C> sums;
     for (auto& row : sums) {
@@ -79,7 +79,7 @@ constexpr TileKernel kByColumns[kMaxColumns] = {tile<H, 1>, tile<H, 2>, tile<H, 
 }  // namespace
 
 void tile_half_avx2(Form form, const std::uint8_t* data, std::int64_t units, const char* activations,
-                    std::size_t stride, int columns, const Products& out) {
+                    std::size_t stride, int columns, const ProductsTo& out) {
     const TileKernel* kernels = form == Form::f16 ? kByColumns<Half::f16> : kByColumns<Half::bf16>;
     kernels[columns - 1](data, units, activations, stride, out);
 }
@@ -90,7 +90,7 @@ void tile_half_avx2(Form form, const std::uint8_t* data, std::int64_t units, con
 
 namespace bastion::kernels {
 
-void tile_half_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+void tile_half_avx2(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const ProductsTo&) {
     std::abort();
 }
 

@@ -64,7 +64,7 @@ BASTION_AVX512_INLINE void add_units(const std::uint8_t* tile, int quad, std::in
 
 template <Half H, int C>
 BASTION_AVX512 void tile(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                         const Products& out) {
+                         const ProductsTo& out) {
     constexpr int kAtOnce = kQuadsAtOnce<C>;
     constexpr std::size_t kAhead = 8 * kUnit;  // where whole units are read one after the other
     Sums<C> sums;
@@ -96,7 +96,7 @@ constexpr TileKernel kByColumns[kMaxColumnsAvx512] = {tile<H, 1>, tile<H, 2>, ti
 }  // namespace
 
 void tile_half_avx512(Form form, const std::uint8_t* data, std::int64_t units, const char* activations,
-                      std::size_t stride, int columns, const Products& out) {
+                      std::size_t stride, int columns, const ProductsTo& out) {
     const TileKernel* kernels = form == Form::f16 ? kByColumns<Half::f16> : kByColumns<Half::bf16>;
     kernels[columns - 1](data, units, activations, stride, out);
 }
@@ -107,7 +107,7 @@ void tile_half_avx512(Form form, const std::uint8_t* data, std::int64_t units, c
 
 namespace bastion::kernels {
 
-void tile_half_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const Products&) {
+void tile_half_avx512(Form, const std::uint8_t*, std::int64_t, const char*, std::size_t, int, const ProductsTo&) {
     std::abort();
 }
 

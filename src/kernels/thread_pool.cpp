@@ -47,7 +47,8 @@ std::int64_t ThreadPool::grain(std::int64_t count, std::int64_t smallest) const 
 void ThreadPool::take_chunks(int thread) {
     for (int i = 0; i < threads(); ++i) {
         Stretch& stretch = stretches_[(thread + i) % threads()];
-        for (;;) {
+        // Looking costs other threads nothing where nothing is left.
+        while (stretch.next.load(std::memory_order_relaxed) < stretch.end) {
             const std::int64_t begin = stretch.next.fetch_add(job_.grain);
             if (begin >= stretch.end) break;
             job_.call(job_.work, begin, std::min(begin + job_.grain, stretch.end));

@@ -28,9 +28,9 @@ class ThreadPool {
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
     Isa isa() const { return isa_; }
 
-    /// Calls work(begin, end) until [0, count) is covered, in chunks of `grain` items, on all threads; returns when
-    /// every call has. Which thread takes which chunk must not matter to the result; one that is not held up takes
-    /// neighbouring chunks in order.
+    /// Calls work(begin, end) until [0, count) is covered, in chunks of `grain` >= 1 items, on all threads; returns
+    /// when every call has. Of n chunks thread t begins with those from n t / threads() up to n (t + 1) / threads(), in
+    /// order, and then takes what others have left. Which thread takes which chunk must not matter to the result.
     template <class Work>
     void run(std::int64_t count, std::int64_t grain, const Work& work) {
         if (count <= grain || workers_.empty()) {
@@ -58,14 +58,16 @@ class ThreadPool {
     };
 
     void start(const Job& job);
+    // Threads count from 0, the caller of `run`.
     void take_chunks(int thread);
     void worker_loop(int thread);
 
     const Isa isa_;
     // A worker announces itself in `active_` before it looks at `open_`; the caller closes the job before it waits for
-    // `active_` to fall to 0. So no worker reads `job_` while it is replaced.
+    // `active_` to fall to 0. So no worker reads `job_` or `stretches_` while they are
+    // replaced.
     Job job_;
-    std::vector<Stretch> stretches_;  ///< one a thread that was asked for
+    std::vector<Stretch> stretches_;  ///< by thread; the first threads() are used
     std::atomic<bool> open_{false};
     std::atomic<int> active_{0};
     std::atomic<std::uint32_t> generation_{0};

@@ -14,7 +14,7 @@
 namespace bastion::kernels {
 namespace {
 
-constexpr int kHeads = 6, kKvHeads = 2, kCells = 640;  // more than two segments of the vectorised path
+constexpr int kHeads = 6, kKvHeads = 3, kCells = 640;  // more than two segments of the vectorised path
 
 /// A cache and queries of random values, and a pass over some rows of it.
 class Attention {
@@ -124,7 +124,7 @@ class TreeAttention : public testing::TestWithParam<ggml_type> {};
 TEST_P(TreeAttention, EqualsTheDefinition) {
     const Attention attention(GetParam());
     // Products of 16-bit caches are rounded to f32, q8_0 queries to 8 bits.
-    const double tolerance = GetParam() == GGML_TYPE_Q8_0 ? 0.08 : GetParam() == GGML_TYPE_BF16 ? 0.02 : 0.005;
+    const double tolerance = GetParam() == GGML_TYPE_Q8_0 ? 0.08 : GetParam() == GGML_TYPE_BF16 ? 0.03 : 0.005;
     for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
         for (const int shared : {1, 7, 8, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 5, shared);
@@ -144,15 +144,43 @@ TEST_P(TreeAttention, GivesTheSameBitsInAnyCompany) {
     for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
         for (const int shared : {1, 13, 40, 250, 256, 560}) {
             const auto contexts = tree_contexts(shared, 9, 100 + shared);
-            const auto together = attention.run(contexts, shared, 3, isa);
             for (std::size_t r = 0; r < contexts.size(); ++r) {
                 const auto alone = attention.run({contexts[r]}, shared, 1, isa).front();
-                ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0);
-                const auto cut = attention.run({contexts[r]}, shared, 4, isa).front();
-                ASSERT_EQ(std::memcmp(alone.data(), cut.data(), alone.size() * sizeof(float)), 0);
+                // Whole heads for some threads, pieces for others, or pieces alone.
+                for (const int threads : {2, 3, 4, 8}) {
+                    const auto cut = attention.run({contexts[r]}, shared, threads, isa).front();
+                    ASSERT_EQ(std::memcmp(alone.data(), cut.data(), alone.size() * sizeof(float)), 0);
+                    const auto together = attention.run(contexts, shared, threads, isa);
+                    ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0);
+                }
                 // Where the run ends and the list begins is bookkeeping, not arithmetic.
                 const auto listed = attention.run({contexts[r]}, 1, 2, isa).front();
                 ASSERT_EQ(std::memcmp(alone.data(), listed.data(), alone.size() * sizeof(float)), 0);
+            }
+        }
+    }
+}
+
+TEST_P(TreeAttention, GivesTheSameBitsBesideOtherSequences) {
+    const Attention attention(GetParam());
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+        for (const int sequences : {2, 7}) {  // few and, for two threads, many
+            const int apart = kCells / sequences, shared = apart / 2;
+            std::vector<std::vector<std::int64_t>> contexts;
+            for (int s = 0; s < sequences; ++s) {
+                for (auto context : tree_contexts(shared, 1 + s % 3, 300 + s)) {
+                    for (std::int64_t& cell : context) cell += static_cast<std::int64_t>(s) * apart;
+                    std::erase_if(context, [&](std::int64_t cell) { return cell >= kCells; });
+                    contexts.push_back(std::move(context));
+                }
+            }
+            for (const int threads : {2, 5}) {
+                const auto together = attention.run(contexts, shared, threads, isa);
+                for (std::size_t r = 0; r < contexts.size(); ++r) {
+                    const auto alone = attention.run({contexts[r]}, shared, 1, isa).front();
+                    ASSERT_EQ(std::memcmp(alone.data(), together[r].data(), alone.size() * sizeof(float)), 0)
+                        << sequences << " sequences, row " << r;
+                }
             }
         }
     }
