@@ -16,9 +16,10 @@ namespace {
 constexpr std::int64_t kMostTileRows = 2 * kTileRows;  ///< weight rows that are multiplied at once
 constexpr int kMostColumns = std::max({kMaxColumns, kMaxColumnsAvx512, kMaxColumnsOfPair});
 
-/// Cache lines to fetch a unit, so that `units` of them fetch at least so many bytes.
-int lines_of(std::size_t bytes, std::int64_t units) {
-    return static_cast<int>((static_cast<std::int64_t>(bytes) + units * kCacheLine - 1) / (units * kCacheLine));
+/// Whole cache lines to fetch a unit, in bytes, so that `units` of them fetch at least so many.
+std::size_t bytes_a_unit(std::size_t bytes, std::size_t units) {
+    constexpr std::size_t kCacheLine = 64;
+    return (bytes + units * kCacheLine - 1) / (units * kCacheLine) * kCacheLine;
 }
 
 void quantize_op(ggml_tensor* dst, int, int, void* userdata) {
@@ -109,7 +110,7 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
         const std::uint8_t* next = weights + side * tile_bytes();
         const std::size_t next_bytes = std::min<std::int64_t>(2, tiles() - tile - side) * tile_bytes();
         Ahead ahead;
-        if (side == 2 && next_bytes > 0) ahead = {next, lines_of(next_bytes, parts * units)};
+        if (side == 2 && next_bytes > 0) ahead = {next, bytes_a_unit(next_bytes, parts * units)};
         // Rows are shared out evenly: a part of few rows is as slow as one of many.
         for (std::int64_t first = 0, left = parts; left > 0; --left) {
             const auto columns = static_cast<int>((count - first + left - 1) / left);
@@ -118,7 +119,7 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
             const ProductsTo products = whole ? ProductsTo{to, stride} : ProductsTo{padded, kMostTileRows};
             if (side == 2) {
                 pair_avx512(form_, weights, units, x, activation_row_bytes, columns, products, ahead);
-                ahead.next += units * ahead.lines_a_unit * kCacheLine;
+                ahead.next += units * ahead.bytes_a_unit;
                 if (ahead.next >= next + next_bytes) ahead = {};
             } else {
                 one_tile(form_, weights, units, x, activation_row_bytes, columns, products);

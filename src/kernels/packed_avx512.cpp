@@ -238,8 +238,8 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
                 if constexpr (T == 1) prefetch(unit[t] + kPrefetchAhead, unit_bytes(F));
             }
             if constexpr (T > 1) {
-#pragma GCC unroll 1
-                for (int line = 0; line < ahead.lines_a_unit; ++line, ahead.next += kCacheLine) prefetch(ahead.next, 1);
+                prefetch(ahead.next, ahead.bytes_a_unit);
+                ahead.next += ahead.bytes_a_unit;
             }
             add_unit<F, T, C>(unit, shared, x, totals);
             x.next();

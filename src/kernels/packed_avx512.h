@@ -15,13 +15,11 @@ inline constexpr int kMaxColumnsOfPair = 6;  ///< with two tiles
 void tile_avx512(Form form, const std::uint8_t* tile, std::int64_t units, const char* activations, std::size_t stride,
                  int columns, const ProductsTo& out);
 
-inline constexpr std::int64_t kCacheLine = 64;  ///< bytes
-
-/// Memory that a pass over tiles fetches for the next one: with every unit so many cache lines more, from `next` on. By
-/// default nothing.
+/// Memory that a pass over tiles fetches for the next one: with every unit so many bytes more (whole cache lines), from
+/// `next` on. By default nothing.
 struct Ahead {
     const std::uint8_t* next = nullptr;
-    int lines_a_unit = 0;
+    std::size_t bytes_a_unit = 0;
 };
 
 /// Two tiles that follow each other, as one of 32 rows: an activation is loaded once for both. `columns` is 1 to
