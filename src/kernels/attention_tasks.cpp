@@ -78,7 +78,7 @@ class TaskRun {
           task_(task),
           d_(plan.head_dim),
           heads_(plan.heads / plan.kv_heads),
-          loops_(plan.pool->isa() == Isa::avx512 ? attention_loops_avx512(keys->type)
+          loops_(plan.pool->isa() >= Isa::avx512 ? attention_loops_avx512(keys->type)
                                                  : attention_loops_avx2(keys->type)),
           results_(results),
           block_(d_) {

@@ -16,7 +16,8 @@ Isa detect() {
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni");
-    return wide ? Isa::avx512 : Isa::avx2;
+    if (!wide) return Isa::avx2;
+    return __builtin_cpu_supports("gfni") && __builtin_cpu_is("amd") ? Isa::avx512_sums : Isa::avx512;
 }
 #else
 Isa detect() { return Isa::portable; }

@@ -8,6 +8,9 @@ enum class Isa {
     portable,
     avx2,    ///< AVX2, FMA and F16C
     avx512,  ///< AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4)
+    /// And GFNI, on a processor that adds vectors beside multiplying them (Zen 4). Where additions take the time of
+    /// multiplications (Intel), products of sums would be slower.
+    avx512_sums,
 };
 
 /// The highest level of this processor.

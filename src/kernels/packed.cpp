@@ -14,11 +14,12 @@ namespace bastion::kernels {
 namespace {
 
 constexpr std::int64_t kMostTileRows = 2 * kTileRows;  ///< weight rows that are multiplied at once
-constexpr int kMostColumns = std::max({kMaxColumns, kMaxColumnsAvx512, kMaxColumnsOfPair});
+constexpr int kMostColumns = std::max({kMaxColumns, kMaxColumnsAvx512, kMaxColumnsOfPair, kMaxColumnsOfSums});
+
+constexpr std::size_t kCacheLine = 64;
 
 /// Whole cache lines to fetch a unit, in bytes, so that `units` of them fetch at least so many.
 std::size_t bytes_a_unit(std::size_t bytes, std::size_t units) {
-    constexpr std::size_t kCacheLine = 64;
     return (bytes + units * kCacheLine - 1) / (units * kCacheLine) * kCacheLine;
 }
 
@@ -92,16 +93,20 @@ PackedMatrix::PackedMatrix(const ggml_tensor* w, ThreadPool& pool, HugeMemory& m
 void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations,
                             std::size_t activation_row_bytes, std::int64_t count, float* out, std::int64_t stride,
                             const float* residual) const {
-    const bool wide = pool_.isa() == Isa::avx512;
+    const bool wide = pool_.isa() >= Isa::avx512;
     const auto one_tile =
         takes_floats() ? (wide ? tile_half_avx512 : tile_half_avx2) : (wide ? tile_avx512 : tile_avx2);
     // With few rows memory is the limit, and one stream of weights is faster than two.
     const bool pairs = wide && has_pairs_avx512(form_) && count > kMaxColumnsAvx512;
+    const bool sums = pool_.isa() >= Isa::avx512_sums && has_sums_avx512(form_);
+    const auto two_tiles = sums ? sums_avx512 : pair_avx512;
     const std::int64_t units = k_ / kUnitColumns;
     float padded[kMostColumns * kMostTileRows];  // where tiles go beyond the matrix
     for (std::int64_t tile = begin_tile; tile < end_tile;) {
         const int side = pairs && tile + 1 < end_tile ? 2 : 1;
-        const std::int64_t most = side == 2 ? kMaxColumnsOfPair : wide ? kMaxColumnsAvx512 : kMaxColumns;
+        const std::int64_t most = side == 2 ? (sums ? kMaxColumnsOfSums : kMaxColumnsOfPair)
+                                  : wide    ? kMaxColumnsAvx512
+                                            : kMaxColumns;
         const std::int64_t parts = (count + most - 1) / most;
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t row = tile * kTileRows, tile_rows = side * kTileRows, valid = std::min(tile_rows, m_ - row);
@@ -118,19 +123,22 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
             float* to = out + first * stride + row;
             const ProductsTo products = whole ? ProductsTo{to, stride} : ProductsTo{padded, kMostTileRows};
             if (side == 2) {
-                pair_avx512(form_, weights, units, x, activation_row_bytes, columns, products, ahead);
+                two_tiles(form_, weights, units, x, activation_row_bytes, columns, products, ahead);
                 ahead.next += units * ahead.bytes_a_unit;
                 if (ahead.next >= next + next_bytes) ahead = {};
             } else {
                 one_tile(form_, weights, units, x, activation_row_bytes, columns, products);
             }
-            for (int c = 0; c < columns; ++c, to += stride) {
-                if (!whole) std::copy_n(padded + c * kMostTileRows, valid, to);
-                if (residual) std::transform(to, to + valid, residual + (to - out), to, std::plus());
-            }
+            for (int c = 0; c < columns && !whole; ++c) std::copy_n(padded + c * kMostTileRows, valid, to + c * stride);
             first += columns;
         }
         tile += side;
+    }
+    if (!residual) return;
+    const std::int64_t begin = begin_tile * kTileRows, end = std::min(end_tile * kTileRows, m_);
+    for (std::int64_t c = 0; c < count; ++c) {
+        float* row = out + c * stride;
+        std::transform(row + begin, row + end, residual + c * stride + begin, row + begin, std::plus());
     }
 }
 
@@ -151,14 +159,12 @@ void PackedMatrix::read_row(std::int64_t row, float* out) const {
 }
 
 std::size_t activation_bytes(std::int64_t k) {
-    return static_cast<std::size_t>(k + k / kUnitColumns * (2 * sizeof(float) + 2 * sizeof(std::int16_t)));
+    const std::size_t bytes = k / kUnitColumns * sizeof(ActivationUnit);
+    // With an odd number of cache lines the same columns of many rows do not meet in one set of the cache.
+    return ((bytes + kCacheLine - 1) / kCacheLine | 1) * kCacheLine;
 }
 
-void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_activations_avx2(x, 0, k, k, out); }
-
-void quantize_activation_columns(const float* x, std::int64_t first, std::int64_t count, std::int64_t k, char* out) {
-    quantize_activations_avx2(x, first, count, k, out);
-}
+void quantize_activations(const float* x, std::int64_t k, char* out) { quantize_activations_avx2(x, k, out); }
 
 ggml_tensor* quantize_for_packed(ggml_context* ctx, ThreadPool& pool, ggml_tensor* x) {
     return custom_op(ctx, GGML_TYPE_I8, {static_cast<std::int64_t>(activation_bytes(x->ne[0])), x->ne[1]}, {x},

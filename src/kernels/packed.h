@@ -37,9 +37,9 @@ class PackedMatrix {
     /// Products of rows [begin_tile, end_tile) x 16 with `count` activation rows, f32 [k] if takes_floats(), else from
     /// `quantize_activations`: out[c * stride + row]. `residual`, where given, is as large as `out`, does not
     /// overlap it and is added to them. 16-bit floats: see tile_half_avx2. Else every product is the sum
-    /// over units, in order, of (integer dot product x (weight scale x activation scale)) + (minimum x activation sum),
-    /// without contraction. The integer of Q6_K contains its 8-bit scales, the offset of types without minima is
-    /// subtracted in integers.
+    /// over units, in order, of (minimum x activation sum) + (integer dot product x (weight scale x activation scale)),
+    /// each added by a fused multiply-add. The integer of Q6_K contains its 8-bit scales, the offset of types without
+    /// minima is subtracted in integers.
     void multiply(std::int64_t begin_tile, std::int64_t end_tile, const char* activations, std::size_t activation_bytes,
                   std::int64_t count, float* out, std::int64_t stride, const float* residual = nullptr) const;
     /// A grain for `multiply` over so many tiles: even, since tiles are fastest in pairs, and where possible such that
@@ -60,15 +60,12 @@ class PackedMatrix {
     ThreadPool& pool_;
 };
 
-/// Bytes of one quantised activation row of `k` values: k signed bytes, then k/32 scales and k/32 sums as f32, then
-/// k/16 sums of 16 bytes as 16-bit integers.
+/// Bytes of one quantised activation row of `k` values: ActivationUnits and padding.
 std::size_t activation_bytes(std::int64_t k);
 
-/// Quantises k values (a multiple of 32) in blocks of 32: scale = largest magnitude / 127, values rounded to nearest
-/// even, sum = scale x sum of the values. Blocks below 1e-37 count as zero.
+/// Quantises k values (a multiple of 32) in blocks of 32: scale = largest magnitude / 120, values rounded to nearest
+/// even. Blocks below 1e-37 count as zero. `out` is a row, or its units from some one on.
 void quantize_activations(const float* x, std::int64_t k, char* out);
-/// The same for `count` of them from `first` on (both multiples of 32); `x` holds these alone, `out` is the whole row.
-void quantize_activation_columns(const float* x, std::int64_t first, std::int64_t count, std::int64_t k, char* out);
 
 // As graph operations.
 

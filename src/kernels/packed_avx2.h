@@ -21,6 +21,6 @@ void tile_half_avx2(Form form, const std::uint8_t* tile, std::int64_t units, con
                     std::size_t stride, int columns, const ProductsTo& out);
 
 /// See quantize_activations in kernels/packed.h.
-void quantize_activations_avx2(const float* x, std::int64_t first, std::int64_t count, std::int64_t k, char* out);
+void quantize_activations_avx2(const float* x, std::int64_t k, char* out);
 
 }  // namespace bastion::kernels

@@ -3,54 +3,13 @@
 #include <cstdlib>
 
 #if defined(__x86_64__)
-#include "kernels/avx512.h"
+#include "kernels/packed_unit_avx512.h"
 
 namespace bastion::kernels {
 namespace {
 
 // As in packed_avx2.cpp; farther, because a unit takes less time.
 constexpr std::size_t kPrefetchAhead = 8192;
-
-BASTION_AVX512_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
-
-BASTION_AVX512_INLINE __m512 halves16(const std::uint8_t* p) {
-    return widen16<Half::f16>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-
-/// Sixteen unsigned bytes as f32.
-BASTION_AVX512_INLINE __m512 small_numbers16(const std::uint8_t* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-
-/// Quantised rows, `stride` bytes apart, from some unit on. The f32 sums and the sums of 16 stand at fixed distances
-/// behind the scales.
-struct Rows {
-    const char* bytes;
-    const char* scales;
-    std::size_t stride;
-    std::size_t units;  ///< of a whole row
-
-    BASTION_AVX512_INLINE static __m512i broadcast4(const char* p) {
-        int word;
-        __builtin_memcpy(&word, p, sizeof word);
-        return _mm512_set1_epi32(word);
-    }
-    BASTION_AVX512_INLINE static __m512 broadcast(const char* p) {
-        float value;
-        __builtin_memcpy(&value, p, sizeof value);
-        return _mm512_set1_ps(value);
-    }
-    /// Bytes 4g to 4g + 3 of the unit, for every weight row.
-    BASTION_AVX512_INLINE __m512i four(int c, int g) const { return broadcast4(bytes + c * stride + g * 4); }
-    BASTION_AVX512_INLINE __m512 scale(int c) const { return broadcast(scales + c * stride); }
-    BASTION_AVX512_INLINE __m512 sum(int c) const { return broadcast(scales + c * stride + 4 * units); }
-    /// Sums of the first and of the last 16 bytes, as 16-bit numbers.
-    BASTION_AVX512_INLINE __m512i byte_sums(int c) const { return broadcast4(scales + c * stride + 8 * units); }
-    BASTION_AVX512_INLINE void next() {
-        bytes += kUnitColumns;
-        scales += sizeof(float);
-    }
-};
 
 /// Values of columns 8g to 8g + 3 and 8g + 4 to 8g + 7 of a unit, of forms with nibbles and maybe planes.
 template <Form F, int G>
@@ -69,10 +28,6 @@ BASTION_AVX512_INLINE void values_of(const std::uint8_t* unit, __m512i& first, _
         second = _mm512_or_si512(second, _mm512_and_si512(_mm512_slli_epi16(plane, 4), high));
     }
 }
-
-/// The same unit of T tiles.
-template <int T>
-using Units = const std::uint8_t* [T];
 
 /// One integer sum for each of 16 weight rows, by tile and activation row.
 template <int T, int C>
@@ -120,7 +75,7 @@ BASTION_AVX512_INLINE __m512i levels16(const std::uint8_t* p) {
 }
 
 /// Q6_K: each 16 columns have a signed 8-bit scale, which multiplies in integers. The result is below 2^24 in
-/// magnitude (32 columns x 32 x 127 x 128), so f32 holds it.
+/// magnitude (32 columns x 32 x 120 x 128), so f32 holds it.
 template <int C>
 BASTION_AVX512_INLINE void dot_scaled(const Units<1>& units, const Rows& x, Sums<1, C>& sums) {
     constexpr Form kForm = Form::q6_K;
@@ -138,7 +93,7 @@ BASTION_AVX512_INLINE void dot_scaled(const Units<1>& units, const Rows& x, Sums
     for (int c = 0; c < C; ++c) {
         const __m512i scaled =
             _mm512_add_epi32(_mm512_mullo_epi32(sums[0][c], first), _mm512_mullo_epi32(later[0][c], second));
-        const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x.byte_sums(c)), 5);
+        const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x.sums_of_16(c)), 5);
         static_assert(value_offset(kForm) == 1 << 5);
         sums[0][c] = _mm512_sub_epi32(scaled, excess);
     }
@@ -163,32 +118,24 @@ BASTION_AVX512_INLINE void dot(const Units<T>& units, const Rows& x, Sums<T, C>&
     if constexpr (kOffset != 0) {
         const __m512i offset = _mm512_set1_epi16(kOffset);
         for (int c = 0; c < C; ++c) {
-            const __m512i excess = _mm512_madd_epi16(x.byte_sums(c), offset);
+            const __m512i excess = _mm512_madd_epi16(x.sums_of_16(c), offset);
             for (int t = 0; t < T; ++t) sums[t][c] = _mm512_sub_epi32(sums[t][c], excess);
         }
     }
-}
-
-/// See packed_avx2.cpp: the same numbers in the same order.
-template <Form F>
-BASTION_AVX512_INLINE __m512 scale_of(const std::uint8_t* unit, const std::uint8_t* shared) {
-    const std::uint8_t* own = unit + value_bytes(F);
-    if constexpr (F == Form::q6_K) return halves16(shared);
-    if constexpr (!two_level(F)) return halves16(own);
-    return _mm512_mul_ps(halves16(shared), small_numbers16(own));
-}
-
-template <Form F>
-BASTION_AVX512_INLINE __m512 minimum_of(const std::uint8_t* unit, const std::uint8_t* shared) {
-    const std::uint8_t* own = unit + value_bytes(F);
-    if constexpr (!two_level(F)) return halves16(own + kHalfs);
-    return _mm512_mul_ps(halves16(shared + kHalfs), small_numbers16(own + kTileRows));
 }
 
 /// `shared`: what the units' blocks share.
 template <Form F, int T, int C>
 BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& shared, const Rows& x,
                                     __m512 (&totals)[T][C]) {
+    if constexpr (has_minima(F)) {
+        __m512 minimum[T];
+        for (int t = 0; t < T; ++t) minimum[t] = minimum_of<F>(units[t], shared[t]);
+        for (int c = 0; c < C; ++c) {
+            const __m512 of_row = x.sum(c);
+            for (int t = 0; t < T; ++t) totals[t][c] = add_minimum<F>(minimum[t], of_row, totals[t][c]);
+        }
+    }
     Sums<T, C> sums;
     dot<F, T, C>(units, x, sums);
     __m512 scale[T];
@@ -198,17 +145,6 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
         for (int t = 0; t < T; ++t) {
             const __m512 both = _mm512_mul_ps(scale[t], of_row);
             totals[t][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][c]), both, totals[t][c]);
-        }
-    }
-    if constexpr (has_minima(F)) {
-        __m512 minimum[T];
-        for (int t = 0; t < T; ++t) minimum[t] = minimum_of<F>(units[t], shared[t]);
-        for (int c = 0; c < C; ++c) {
-            const __m512 of_row = x.sum(c);
-            for (int t = 0; t < T; ++t) {
-                totals[t][c] = two_level(F) ? _mm512_fnmadd_ps(minimum[t], of_row, totals[t][c])
-                                            : _mm512_fmadd_ps(minimum[t], of_row, totals[t][c]);
-            }
         }
     }
 }
@@ -221,7 +157,7 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
     for (auto& of_tile : totals) {
         for (__m512& total : of_tile) total = _mm512_setzero_ps();
     }
-    Rows x{activations, activations + units * kUnitColumns, stride, static_cast<std::size_t>(units)};
+    Rows x{activations, stride};
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {

@@ -67,6 +67,24 @@ constexpr std::size_t unit_bytes(Form f) {
 /// Bytes of the f16 after a two-level block's units.
 constexpr std::size_t shared_bytes(Form f) { return two_level(f) ? (has_minima(f) ? 2 * kHalfs : kHalfs) : 0; }
 
+/// What a unit's largest activation becomes. Not 127: the sum of an activation and a weight of four bits, raised or
+/// not, has to fit into a byte (products of sums, docs/kernels.md).
+inline constexpr int kLargestActivation = 120;
+
+/// The groups of eight columns of a unit, from the first on, that products of sums can serve: with columns 8g + j and
+/// 8g
+/// + 4 + j as pairs. The last one stays out, so that multiplications and additions take equally long.
+inline constexpr int kSummedGroups = 3;
+
+/// 32 quantised activations; a row is a sequence of them.
+struct ActivationUnit {
+    std::int8_t values[kUnitColumns];
+    float scale;
+    float sum;                   ///< scale x sum of the values, for minima
+    std::int16_t sums_of_16[2];  ///< of the first and the last 16 values, for offsets
+    std::int32_t cross_terms;    ///< sum of 8a - (a + 120)b over the pairs (a, b) of the summed groups
+};
+
 /// Where products go: that of activation row c and weight row r of the tile to `first[c * stride + r]`, for all rows of
 /// the tile or pair of tiles, also those beyond the matrix.
 struct ProductsTo {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "kernels/custom_op.h"
 #include "kernels/elementwise.h"
@@ -69,8 +70,8 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
     ThreadPool& pool = gate.pool();
     pool.run(gate.tiles(), PackedMatrix::tiles_at_once(pool, gate.tiles()), [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, m) - first;
-        std::vector<float> products(2 * n * rows);
-        float *gates = products.data(), *ups = gates + n * rows;
+        const auto products = std::make_unique_for_overwrite<float[]>(2 * n * rows);
+        float *gates = products.get(), *ups = gates + n * rows;
         const auto* activations = static_cast<const char*>(x->data);
         gate.multiply(begin, end, activations, x->nb[1], n, gates - first, rows);
         up.multiply(begin, end, activations, x->nb[1], n, ups - first, rows);
@@ -78,7 +79,9 @@ void gated_op(ggml_tensor* dst, int, int, void* userdata) {
             char* row = static_cast<char*>(dst->data) + c * dst->nb[1];
             float* out = Quantise ? gates + c * rows : reinterpret_cast<float*>(row) + first;
             gated_avx2(gates + c * rows, ups + c * rows, rows, out);
-            if constexpr (Quantise) quantize_activation_columns(out, first, rows, m, row);
+            if constexpr (Quantise) {
+                quantize_activations(out, rows, row + first / kUnitColumns * sizeof(ActivationUnit));
+            }
         }
     });
 }
@@ -97,10 +100,10 @@ void argmax_packed_op(ggml_tensor* dst, int, int, void* userdata) {
     std::vector<Best> found((w.tiles() + grain - 1) / grain * n);  // of every chunk
     w.pool().run(w.tiles(), grain, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kTileRows, rows = std::min(end * kTileRows, w.rows()) - first;
-        std::vector<float> products(n * rows);
-        w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], n, products.data() - first, rows);
+        const auto products = std::make_unique_for_overwrite<float[]>(n * rows);
+        w.multiply(begin, end, static_cast<const char*>(x->data), x->nb[1], n, products.get() - first, rows);
         for (std::int64_t c = 0; c < n; ++c) {
-            const float* row = products.data() + c * rows;
+            const float* row = products.get() + c * rows;
             const std::int64_t best = index_of_largest(row, rows, true);
             found[begin / grain * n + c] = {first + best, row[best]};
         }

@@ -110,6 +110,7 @@ const char* Device::kernels_name() const {
     if (!exact()) return "library";
     switch (pool_->isa()) {
         case kernels::Isa::avx512:
+        case kernels::Isa::avx512_sums:
             return "packed-avx512";
         case kernels::Isa::avx2:
             return "packed-avx2";

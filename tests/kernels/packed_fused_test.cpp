@@ -19,6 +19,17 @@ std::vector<float> compute(ggml_context* ctx, ggml_tensor* out) {
     return {data, data + ggml_nbytes(out) / sizeof(float)};
 }
 
+/// The quantised row `r` of `k` columns.
+const ActivationUnit* units_of(const float* rows, std::int64_t k, std::int64_t r) {
+    const char* row = reinterpret_cast<const char*>(rows) + r * static_cast<std::int64_t>(activation_bytes(k));
+    return reinterpret_cast<const ActivationUnit*>(row);
+}
+
+/// Whether row `ra` of `a` and row `rb` of `b` are the same; what follows their units means nothing.
+bool same_units(const float* a, const float* b, std::int64_t k, std::int64_t ra, std::int64_t rb) {
+    return std::memcmp(units_of(a, k, ra), units_of(b, k, rb), k / kUnitColumns * sizeof(ActivationUnit)) == 0;
+}
+
 class Fused : public testing::TestWithParam<int> {  // threads
  protected:
     void SetUp() override { BASTION_NEED_VECTORS(); }
@@ -93,8 +104,10 @@ TEST_P(Fused, GatedProductsAreQuantisedAsIfAfterwards) {
             ggml_tensor* x = quantize_for_packed(ctx, pool_, rows(n, 0.3f, 7));
             const auto fused = compute(ctx, gated_quantized_packed(ctx, group, x));
             const auto steps = compute(ctx, quantize_for_packed(ctx, pool_, gated_packed(ctx, group, x)));
-            ASSERT_EQ(std::memcmp(fused.data(), steps.data(), steps.size() * sizeof(float)), 0)
-                << m << " outputs, " << n << " rows";
+            ASSERT_EQ(fused.size(), steps.size());
+            for (std::int64_t r = 0; r < n; ++r) {
+                ASSERT_TRUE(same_units(fused.data(), steps.data(), m, r, r)) << m << " outputs, " << n << " rows";
+            }
         }
     }
 }
@@ -148,21 +161,19 @@ TEST_P(Fused, NormsAreThoseOfTheDefinitionInAnyCompany) {
         return compute(ctx, norm_quantize_for_packed(ctx, pool_, in, ggml_reshape_1d(ctx, weight, kColumns), 1e-5f));
     };
     const auto together = bytes_of(x);
-    const std::size_t width = activation_bytes(kColumns) / sizeof(float);
     for (std::int64_t r = 0; r < 9; ++r) {
         const auto* row = static_cast<const float*>(x->data) + r * kColumns;
         double squares = 0;
         for (int i = 0; i < kColumns; ++i) squares += static_cast<double>(row[i]) * row[i];
-        const auto* quantised = reinterpret_cast<const char*>(together.data() + r * width);
+        const ActivationUnit* units = units_of(together.data(), kColumns, r);
         for (int i = 0; i < kColumns; ++i) {
-            float scale;
-            std::memcpy(&scale, quantised + kColumns + i / 32 * sizeof scale, sizeof scale);
+            const ActivationUnit& unit = units[i / kUnitColumns];
             const double expected =
                 row[i] / std::sqrt(squares / kColumns + 1e-5) * static_cast<const float*>(weight->data)[i];
-            ASSERT_NEAR(scale * static_cast<signed char>(quantised[i]), expected, 0.51 * scale + 1e-30) << r;
+            ASSERT_NEAR(unit.scale * unit.values[i % kUnitColumns], expected, 0.51 * unit.scale + 1e-30) << r;
         }
         const auto alone = bytes_of(ggml_view_2d(ctx, x, kColumns, 1, x->nb[1], r * x->nb[1]));
-        ASSERT_EQ(std::memcmp(alone.data(), together.data() + r * width, alone.size() * sizeof(float)), 0) << r;
+        ASSERT_TRUE(same_units(alone.data(), together.data(), kColumns, 0, r)) << r;
     }
 }
 

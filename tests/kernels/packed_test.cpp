@@ -37,13 +37,14 @@ TEST_P(Packed, HoldsEveryValueOfTheSource) {
         const Matrix matrix = Matrix::of_bytes(shape(m), any_byte(6), 1.0f, 1.0f);
         Product product(matrix, 2);
         std::mt19937 random(7);
-        std::vector<float> x(5 * 512);
+        constexpr int kCount = 11;
+        std::vector<float> x(kCount * 512);
         for (std::size_t i = 0; i < x.size(); ++i) {
             const int small = static_cast<int>(random() % 41) - 20;
-            x[i] = static_cast<float>(i % 32 == i / 32 % 32 ? 127 : small);  // 127 makes the scale 1
+            x[i] = static_cast<float>(i % 32 == i / 32 % 32 ? kLargestActivation : small);  // makes the scale 1
         }
         const auto out = product(x);
-        for (std::int64_t c = 0; c < 5; ++c) {
+        for (std::int64_t c = 0; c < kCount; ++c) {
             for (std::int64_t r = 0; r < m; ++r) {
                 double expected = 0, bound = 0;
                 for (std::int64_t i = 0; i < 512; ++i) {
@@ -89,22 +90,29 @@ TEST_P(Packed, WithstandsTheExtremesOfEveryOperand) {
                                       {"negative", any_byte(10), -0.125f, -3.0f},
                                       {"largest scales", any_byte(11), kLargest, kLargest},
                                       {"subnormal", any_byte(12), kSubnormal, -3 * kSubnormal}};
-    std::vector<float> x(6 * 512);
+    // Nine rows and two tiles: every kind of loop.
+    std::vector<float> x(9 * 512);
     const auto normal = normal_numbers(512, 1.0f, 13);
     for (int i = 0; i < 512; ++i) {
-        x[i] = 127.0f;
-        x[512 + i] = -127.0f;
+        x[i] = kLargestActivation;
+        x[512 + i] = -kLargestActivation;
         x[2 * 512 + i] = i % 3 == 0 ? 1e20f : -1e20f;
         x[3 * 512 + i] = normal[i] * 1e-20f;
-        x[4 * 512 + i] = i < 256 ? 1e-39f : 1e-3f;  // below what can be scaled to 127, so zero
+        x[4 * 512 + i] = i < 256 ? 1e-39f : 1e-3f;  // below what can be scaled, so zero
         x[5 * 512 + i] = normal[i];
+        x[6 * 512 + i] = i % 8 < 4 ? kLargestActivation : -kLargestActivation;
+        x[7 * 512 + i] = -x[6 * 512 + i];
+        x[8 * 512 + i] = -normal[i];
     }
     for (const Blocks& blocks : weights) {
-        const Matrix matrix = Matrix::of_bytes(shape(19), blocks.byte, blocks.scale, blocks.minimum);
-        Product product(matrix), narrow(matrix, 1, Isa::avx2);
-        const auto out = product(x), same = narrow(x);
+        const Matrix matrix = Matrix::of_bytes(shape(41), blocks.byte, blocks.scale, blocks.minimum);
+        Product product(matrix);
+        const auto out = product(x);
         expect_products(matrix, product, x, out, 2e-6, blocks.what);
-        EXPECT_EQ(std::memcmp(out.data(), same.data(), out.size() * sizeof(float)), 0) << blocks.what;
+        for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+            const auto same = Product(matrix, 1, isa)(x);
+            EXPECT_EQ(std::memcmp(out.data(), same.data(), out.size() * sizeof(float)), 0) << blocks.what;
+        }
     }
 }
 
@@ -113,31 +121,38 @@ INSTANTIATE_TEST_SUITE_P(Types, Packed,
                                          GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
                          [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
-// The largest integers there are: 32 x 128 x 32 x 127 a unit is just below 2^24.
+// The largest integers there are: 32 x 128 x 32 x 120 a unit is below 2^24.
 TEST(PackedQ6K, HoldsItsLargestProducts) {
     BASTION_NEED_VECTORS();
     const auto lowest = [](std::size_t i) { return i >= 192 && i < 208 ? 0x80 : 0x00; };  // scales -128, values -32
     const Matrix matrix = Matrix::of_bytes({GGML_TYPE_Q6_K, 256, 16}, lowest, 1.0f, 0.0f);
     ASSERT_EQ(matrix.value(3, 77), 4096.0);
     Product product(matrix);
-    const std::vector<float> x(256, -127.0f);
-    for (const float value : product(x)) EXPECT_EQ(value, -4096.0 * 127 * 256);
+    const std::vector<float> x(256, -kLargestActivation);
+    for (const float value : product(x)) EXPECT_EQ(value, -4096.0 * kLargestActivation * 256);
 }
 
-TEST(Activations, AreQuantisedWithoutTheLowestByte) {
+TEST(Activations, AreQuantisedInUnits) {
     BASTION_NEED_VECTORS();
     for (const float size : {1e-45f, 1e-39f, 3.7e-37f, 3.8e-37f, 1e-20f, 1.0f, 3.3f, 1e38f}) {
         std::vector<float> x = normal_numbers(64, 1.0f, 14);
         for (float& v : x) v *= size;
-        std::vector<char> bytes(activation_bytes(64));
-        quantize_activations(x.data(), 64, bytes.data());
-        for (int i = 0; i < 64; ++i) EXPECT_GE(static_cast<signed char>(bytes[i]), -127) << size;
-        for (int group = 0; group < 4; ++group) {
-            int sum = 0;
-            for (int i = 0; i < 16; ++i) sum += static_cast<signed char>(bytes[group * 16 + i]);
-            std::int16_t stored;
-            std::memcpy(&stored, bytes.data() + 64 + 4 * sizeof(float) + group * sizeof stored, sizeof stored);
-            EXPECT_EQ(stored, sum) << size;
+        for (const ActivationUnit& unit : quantised(x.data(), 64)) {
+            int sums[2] = {}, terms = 0;
+            for (int i = 0; i < kUnitColumns; ++i) {
+                EXPECT_LE(std::abs(unit.values[i]), kLargestActivation) << size;
+                sums[i / 16] += unit.values[i];
+            }
+            for (int g = 0; g < kSummedGroups; ++g) {
+                for (int j = 0; j < 4; ++j) {
+                    const int a = unit.values[8 * g + j], b = unit.values[8 * g + 4 + j];
+                    terms += 8 * a - (a + kLargestActivation) * b;
+                }
+            }
+            EXPECT_EQ(unit.sums_of_16[0], sums[0]) << size;
+            EXPECT_EQ(unit.sums_of_16[1], sums[1]) << size;
+            EXPECT_EQ(unit.sum, unit.scale * static_cast<float>(sums[0] + sums[1])) << size;
+            EXPECT_EQ(unit.cross_terms, terms) << size;
         }
     }
 }

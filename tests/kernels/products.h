@@ -88,6 +88,12 @@ class Matrix {
     std::vector<float> values_;
 };
 
+inline std::vector<ActivationUnit> quantised(const float* x, std::int64_t k) {
+    std::vector<ActivationUnit> units(k / kUnitColumns);
+    quantize_activations(x, k, reinterpret_cast<char*>(units.data()));
+    return units;
+}
+
 /// Products with one matrix by the kernels for its type, as operations of a graph.
 class Product {
  public:
@@ -116,13 +122,11 @@ class Product {
     std::vector<double> seen(const float* x) const {
         const std::int64_t k = w_->ne[0];
         if (packed_.takes_floats()) return {x, x + k};
-        std::vector<char> bytes(activation_bytes(k));
-        quantize_activations(x, k, bytes.data());
         std::vector<double> values(k);
+        const std::vector<ActivationUnit> units = quantised(x, k);
         for (std::int64_t i = 0; i < k; ++i) {
-            float scale;
-            std::memcpy(&scale, bytes.data() + k + i / 32 * sizeof scale, sizeof scale);
-            values[i] = static_cast<double>(scale) * static_cast<signed char>(bytes[i]);
+            const ActivationUnit& unit = units[i / kUnitColumns];
+            values[i] = static_cast<double>(unit.scale) * unit.values[i % kUnitColumns];
         }
         return values;
     }

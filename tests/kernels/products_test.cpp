@@ -52,11 +52,14 @@ TEST_P(Products, GiveTheSameBitsAloneAndInAnyCompany) {
 
 TEST_P(Products, GiveTheSameBitsWithEveryInstructionSet) {
     const Matrix matrix = Matrix::quantised(GetParam(), 5);
-    Product narrow(matrix, 1, Isa::avx2), wide(matrix, 2);
-    for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17}) {
+    Product narrow(matrix, 1, Isa::avx2), wide(matrix, 2, Isa::avx512), pairs(matrix, 3, Isa::avx512_sums);
+    for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 32, 33}) {
         const auto x = activations(count, 6 + count);
-        const auto expected = narrow(x), found = wide(x);
-        ASSERT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << count << " rows";
+        const auto expected = narrow(x);
+        for (Product* other : {&wide, &pairs}) {
+            const auto found = (*other)(x);
+            ASSERT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << count << " rows";
+        }
     }
 }
 
