@@ -152,12 +152,13 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
 /// One tile is fetched ahead as it is read; `ahead` is what a pair fetches.
 template <Form F, int T, int C>
 BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                             const ProductsTo& out, Ahead ahead) {
+                             const ProductsTo& out, const Ahead& ahead) {
     __m512 totals[T][C];
     for (auto& of_tile : totals) {
         for (__m512& total : of_tile) total = _mm512_setzero_ps();
     }
     Rows x{activations, stride};
+    const std::uint8_t* next = ahead.next;
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
@@ -174,8 +175,8 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
                 if constexpr (T == 1) prefetch(unit[t] + kPrefetchAhead, unit_bytes(F));
             }
             if constexpr (T > 1) {
-                prefetch(ahead.next, ahead.bytes_a_unit);
-                ahead.next += ahead.bytes_a_unit;
+                prefetch(next, ahead.bytes_a_unit);
+                next += ahead.bytes_a_unit;
             }
             add_unit<F, T, C>(unit, shared, x, totals);
             x.next();
@@ -186,7 +187,7 @@ BASTION_AVX512 void multiply(const std::uint8_t* data, std::int64_t units, const
     }
 }
 
-using Kernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, const ProductsTo&, Ahead);
+using Kernel = void (*)(const std::uint8_t*, std::int64_t, const char*, std::size_t, const ProductsTo&, const Ahead&);
 
 template <Form F>
 constexpr Kernel kOfTile[kMaxColumnsAvx512] = {multiply<F, 1, 1>, multiply<F, 1, 2>, multiply<F, 1, 3>,

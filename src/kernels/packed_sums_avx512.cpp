@@ -5,9 +5,10 @@
 #if defined(__x86_64__)
 #include "kernels/packed_unit_avx512.h"
 
-#define BASTION_GFNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni")))
-#define BASTION_GFNI_INLINE \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni"), always_inline)) inline
+#define BASTION_GFNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni,prfchw")))
+#define BASTION_GFNI_INLINE                                                                           \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni,prfchw"), \
+                   always_inline)) inline
 
 namespace bastion::kernels {
 namespace {
@@ -83,17 +84,22 @@ BASTION_GFNI_INLINE void dot(const Weights& w, const Rows& x, __m512i (&sums)[kT
 
 template <Form F>
 BASTION_GFNI void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
-                           int rows, const ProductsTo& out, Ahead ahead) {
+                           int rows, const ProductsTo& out, const Ahead& ahead) {
     __m512 totals[kMaxColumnsOfSums][kTiles];
-    for (int c = 0; c < rows; ++c) totals[c][0] = totals[c][1] = _mm512_setzero_ps();
+    for (int c = 0; c < rows; ++c) {
+        totals[c][0] = totals[c][1] = _mm512_setzero_ps();
+        // The totals' stores would wait for these, one after the other.
+        for (int t = 0; t < kTiles; ++t) __builtin_prefetch(out.first + c * out.stride + t * kTileRows, 1);
+    }
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
     Rows x{activations, stride};
+    const std::uint8_t* next = ahead.next;
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
 #pragma GCC unroll 1
         for (std::size_t at = 0; at < kUnits; at += unit_bytes(F)) {
-            prefetch(ahead.next, ahead.bytes_a_unit);
-            ahead.next += ahead.bytes_a_unit;
+            prefetch(next, ahead.bytes_a_unit);
+            next += ahead.bytes_a_unit;
             Units<kTiles> unit;
             __m512 scale[kTiles], minimum[kTiles];
 #pragma GCC unroll 2
