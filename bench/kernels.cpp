@@ -15,7 +15,7 @@ namespace {
 using namespace bastion::kernels;
 
 constexpr std::int64_t kColumns = 768, kRows = 1536;  // a feed-forward matrix of a small model: stays in cache
-constexpr int kMostActivations = 16, kRuns = 15, kRepeats = 20;
+constexpr int kMostActivations = 32, kRuns = 15, kRepeats = 20;
 constexpr ggml_type kTypes[] = {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
                                 GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F16,  GGML_TYPE_BF16};
 

@@ -1,5 +1,5 @@
 // What the files with AVX-512 code share; see kernels/avx2.h, whose functions serve here too. Only functions marked
-// BASTION_AVX512 use the instructions, and only Isa::avx512 lets them be called.
+// BASTION_AVX512 use the instructions, and only Isa::avx512 or more lets them be called.
 #pragma once
 
 #include "kernels/avx2.h"
@@ -12,9 +12,9 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
-#define BASTION_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-#define BASTION_AVX512_INLINE \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"), always_inline)) inline
+#define BASTION_AVX512_TARGET "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
+#define BASTION_AVX512 __attribute__((target(BASTION_AVX512_TARGET)))
+#define BASTION_AVX512_INLINE __attribute__((target(BASTION_AVX512_TARGET), always_inline)) inline
 
 namespace bastion::kernels {
 

@@ -17,6 +17,7 @@ Isa detect() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni");
     if (!wide) return Isa::avx2;
+    // With AVX-512, processors of AMD have PREFETCHW, too.
     return __builtin_cpu_supports("gfni") && __builtin_cpu_is("amd") ? Isa::avx512_sums : Isa::avx512;
 }
 #else

@@ -100,13 +100,13 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
     const bool pairs = wide && has_pairs_avx512(form_) && count > kMaxColumnsAvx512;
     const bool sums = pool_.isa() >= Isa::avx512_sums && has_sums_avx512(form_);
     const auto two_tiles = sums ? sums_avx512 : pair_avx512;
+    const std::int64_t most_of_one = wide ? kMaxColumnsAvx512 : kMaxColumns;
+    const std::int64_t most_of_two = sums ? kMaxColumnsOfSums : kMaxColumnsOfPair;
     const std::int64_t units = k_ / kUnitColumns;
     float padded[kMostColumns * kMostTileRows];  // where tiles go beyond the matrix
     for (std::int64_t tile = begin_tile; tile < end_tile;) {
         const int side = pairs && tile + 1 < end_tile ? 2 : 1;
-        const std::int64_t most = side == 2 ? (sums ? kMaxColumnsOfSums : kMaxColumnsOfPair)
-                                  : wide    ? kMaxColumnsAvx512
-                                            : kMaxColumns;
+        const std::int64_t most = side == 2 ? most_of_two : most_of_one;
         const std::int64_t parts = (count + most - 1) / most;
         const std::uint8_t* weights = data_ + static_cast<std::size_t>(tile) * tile_bytes();
         const std::int64_t row = tile * kTileRows, tile_rows = side * kTileRows, valid = std::min(tile_rows, m_ - row);
@@ -134,6 +134,7 @@ void PackedMatrix::multiply(std::int64_t begin_tile, std::int64_t end_tile, cons
         }
         tile += side;
     }
+    // Row by row: a pair of tiles has only two cache lines of each.
     if (!residual) return;
     const std::int64_t begin = begin_tile * kTileRows, end = std::min(end_tile * kTileRows, m_);
     for (std::int64_t c = 0; c < count; ++c) {

@@ -176,6 +176,7 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
     const __m256 sign_bit = _mm256_set1_ps(-0.0f);
     // _mm256_packs interleaves the 128-bit lanes; this order undoes it.
     const __m256i lane_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i ones = _mm256_set1_epi16(1);
     constexpr float kLargest = kLargestActivation;
     // Below it kLargest / magnitude is no finite number, and the block counts as zero.
     constexpr float kSmallest = 32.0f * FLT_MIN;
@@ -191,13 +192,15 @@ BASTION_AVX2 void quantize_activations_avx2(const float* x, std::int64_t k, char
         __m256i q[4];
         for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
         // Columns 8g to 8g + 3 of two groups below, 8g + 4 to 8g + 7 above.
-        const __m256i pairs[2] = {_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])};
+        __m256i pairs[2] = {_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])};
+        // What is not a number has become the least one, which sums have no room for.
+        for (__m256i& numbers : pairs) numbers = _mm256_max_epi16(numbers, _mm256_set1_epi16(-kLargestActivation));
         const __m256i bytes = _mm256_packs_epi16(pairs[0], pairs[1]);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(unit.values), _mm256_permutevar8x32_epi32(bytes, lane_order));
         // The fourth group has no cross terms: the upper two of four sums of two are its.
         static_assert(kSummedGroups == 3);
         const __m128i paired = _mm_add_epi32(cross_terms(pairs[0]), _mm_move_epi64(cross_terms(pairs[1])));
-        const __m128i added = add_across(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]), paired);
+        const __m128i added = add_across(_mm256_madd_epi16(pairs[0], ones), _mm256_madd_epi16(pairs[1], ones), paired);
         const int first = _mm_cvtsi128_si32(added), last = _mm_extract_epi32(added, 1);
         unit.sums_of_16[0] = static_cast<std::int16_t>(first);
         unit.sums_of_16[1] = static_cast<std::int16_t>(last);

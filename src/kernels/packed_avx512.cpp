@@ -38,11 +38,11 @@ BASTION_AVX512_INLINE void add_group(const Units<T>& units, const Rows& x, Sums<
     __m512i first[T], second[T];
     for (int t = 0; t < T; ++t) values_of<F, G>(units[t], first[t], second[t]);
     for (int c = 0; c < C; ++c) {
-        const __m512i four = x.four(c, 2 * G);
+        const __m512i four = x[c].four(2 * G);
         for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], first[t], four);
     }
     for (int c = 0; c < C; ++c) {
-        const __m512i four = x.four(c, 2 * G + 1);
+        const __m512i four = x[c].four(2 * G + 1);
         for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], second[t], four);
     }
 }
@@ -63,7 +63,7 @@ BASTION_AVX512_INLINE void dot_bytes(const Units<T>& units, const Rows& x, Sums<
         __m512i w[T];
         for (int t = 0; t < T; ++t) w[t] = _mm512_xor_si512(load64(units[t] + g * 64), raise);
         for (int c = 0; c < C; ++c) {
-            const __m512i four = x.four(c, g);
+            const __m512i four = x[c].four(g);
             for (int t = 0; t < T; ++t) sums[t][c] = _mm512_dpbusd_epi32(sums[t][c], w[t], four);
         }
     }
@@ -93,7 +93,7 @@ BASTION_AVX512_INLINE void dot_scaled(const Units<1>& units, const Rows& x, Sums
     for (int c = 0; c < C; ++c) {
         const __m512i scaled =
             _mm512_add_epi32(_mm512_mullo_epi32(sums[0][c], first), _mm512_mullo_epi32(later[0][c], second));
-        const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x.sums_of_16(c)), 5);
+        const __m512i excess = _mm512_slli_epi32(_mm512_madd_epi16(both, x[c].sums_of_16()), 5);
         static_assert(value_offset(kForm) == 1 << 5);
         sums[0][c] = _mm512_sub_epi32(scaled, excess);
     }
@@ -118,7 +118,7 @@ BASTION_AVX512_INLINE void dot(const Units<T>& units, const Rows& x, Sums<T, C>&
     if constexpr (kOffset != 0) {
         const __m512i offset = _mm512_set1_epi16(kOffset);
         for (int c = 0; c < C; ++c) {
-            const __m512i excess = _mm512_madd_epi16(x.sums_of_16(c), offset);
+            const __m512i excess = _mm512_madd_epi16(x[c].sums_of_16(), offset);
             for (int t = 0; t < T; ++t) sums[t][c] = _mm512_sub_epi32(sums[t][c], excess);
         }
     }
@@ -132,7 +132,7 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
         __m512 minimum[T];
         for (int t = 0; t < T; ++t) minimum[t] = minimum_of<F>(units[t], shared[t]);
         for (int c = 0; c < C; ++c) {
-            const __m512 of_row = x.sum(c);
+            const __m512 of_row = x[c].sum();
             for (int t = 0; t < T; ++t) totals[t][c] = add_minimum<F>(minimum[t], of_row, totals[t][c]);
         }
     }
@@ -141,7 +141,7 @@ BASTION_AVX512_INLINE void add_unit(const Units<T>& units, const Units<T>& share
     __m512 scale[T];
     for (int t = 0; t < T; ++t) scale[t] = scale_of<F>(units[t], shared[t]);
     for (int c = 0; c < C; ++c) {
-        const __m512 of_row = x.scale(c);
+        const __m512 of_row = x[c].scale();
         for (int t = 0; t < T; ++t) {
             const __m512 both = _mm512_mul_ps(scale[t], of_row);
             totals[t][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][c]), both, totals[t][c]);

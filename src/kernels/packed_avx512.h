@@ -31,8 +31,8 @@ bool has_pairs_avx512(Form form);
 
 inline constexpr int kMaxColumnsOfSums = 32;  ///< where the totals stay in the first-level cache
 
-/// The same for up to kMaxColumnsOfSums rows and values of four bits, by products of sums: half as many multiplications
-/// for most columns (docs/kernels.md). REQUIRES Isa::avx512_sums.
+/// The same bits for values of four bits by products of sums, with half as many multiplications for most columns
+/// (docs/kernels.md). `columns` is 1 to kMaxColumnsOfSums. REQUIRES Isa::avx512_sums.
 void sums_avx512(Form form, const std::uint8_t* tiles, std::int64_t units, const char* activations, std::size_t stride,
                  int columns, const ProductsTo& out, const Ahead& ahead);
 bool has_sums_avx512(Form form);

@@ -67,13 +67,12 @@ constexpr std::size_t unit_bytes(Form f) {
 /// Bytes of the f16 after a two-level block's units.
 constexpr std::size_t shared_bytes(Form f) { return two_level(f) ? (has_minima(f) ? 2 * kHalfs : kHalfs) : 0; }
 
-/// What a unit's largest activation becomes. Not 127: the sum of an activation and a weight of four bits, raised or
-/// not, has to fit into a byte (products of sums, docs/kernels.md).
+/// What a unit's largest activation becomes. Not 127: an activation plus a weight of four bits - 8 has to fit into a
+/// signed byte, and plus a weight + 120 into an unsigned one (products of sums, docs/kernels.md).
 inline constexpr int kLargestActivation = 120;
 
-/// The groups of eight columns of a unit, from the first on, that products of sums can serve: with columns 8g + j and
-/// 8g
-/// + 4 + j as pairs. The last one stays out, so that multiplications and additions take equally long.
+/// The groups of eight columns of a unit, from the first on, that products of sums serve, column 8g + j with column
+/// 8g + 4 + j. The last one stays out, so that multiplications and additions take equally long.
 inline constexpr int kSummedGroups = 3;
 
 /// 32 quantised activations; a row is a sequence of them.
@@ -84,6 +83,7 @@ struct ActivationUnit {
     std::int16_t sums_of_16[2];  ///< of the first and the last 16 values, for offsets
     std::int32_t cross_terms;    ///< sum of 8a - (a + 120)b over the pairs (a, b) of the summed groups
 };
+static_assert(sizeof(ActivationUnit) == 48);
 
 /// Where products go: that of activation row c and weight row r of the tile to `first[c * stride + r]`, for all rows of
 /// the tile or pair of tiles, also those beyond the matrix.

@@ -5,10 +5,8 @@
 #if defined(__x86_64__)
 #include "kernels/packed_unit_avx512.h"
 
-#define BASTION_GFNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni,prfchw")))
-#define BASTION_GFNI_INLINE                                                                           \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,gfni,prfchw"), \
-                   always_inline)) inline
+#define BASTION_SUMS __attribute__((target(BASTION_AVX512_TARGET ",gfni,prfchw")))
+#define BASTION_SUMS_INLINE __attribute__((target(BASTION_AVX512_TARGET ",gfni,prfchw"), always_inline)) inline
 
 namespace bastion::kernels {
 namespace {
@@ -19,7 +17,9 @@ namespace {
 // Unsigned times signed bytes: with p - 8 for p and q + 120 for q the sums are -128 to 127 and 0 to 255, and p a + q b
 // = (p - 8 + b)(q + 120 + a) - (p - 8)(q + 120) + 8a - (a + 120)b.
 constexpr int kTiles = 2;
-constexpr int kGroups = 4;  // of eight columns a unit
+constexpr int kGroups = 4;      // of eight columns a unit
+constexpr int kUnitsAhead = 4;  // fetched from the second-level cache or another core's
+static_assert(kSummedGroups <= kGroups && kLargestActivation == 120);
 
 // The values of a byte as affine maps of its bits, each row of the matrix one bit of the result: the low nibble - 8 is
 // bits 0 to 2 and, from bit 3 on, the inverse of bit 3; the high nibble + 120 is bits 4 to 6, then four times the
@@ -34,7 +34,7 @@ struct Weights {
     __m512i excess[kTiles];
 };
 
-BASTION_GFNI_INLINE void read(const Units<kTiles>& units, Weights& w) {
+BASTION_SUMS_INLINE void read(const Units<kTiles>& units, Weights& w) {
     const __m512i low_matrix = _mm512_set1_epi64(kLowMatrix), high_matrix = _mm512_set1_epi64(kHighMatrix);
     const __m512i shift_matrix = _mm512_set1_epi64(kShiftMatrix), mask = _mm512_set1_epi8(0xF);
 #pragma GCC unroll 2
@@ -57,16 +57,16 @@ BASTION_GFNI_INLINE void read(const Units<kTiles>& units, Weights& w) {
 
 /// Integer dot products of a unit of both tiles with one row.
 template <Form F>
-BASTION_GFNI_INLINE void dot(const Weights& w, const Rows& x, __m512i (&sums)[kTiles]) {
-    __m512i start = x.cross_terms(0);
+BASTION_SUMS_INLINE void dot(const Weights& w, const Row& x, __m512i (&sums)[kTiles]) {
+    __m512i start = x.cross_terms();
     if constexpr (value_offset(F) != 0) {
-        start = _mm512_sub_epi32(start, _mm512_madd_epi16(x.sums_of_16(0), _mm512_set1_epi16(value_offset(F))));
+        start = _mm512_sub_epi32(start, _mm512_madd_epi16(x.sums_of_16(), _mm512_set1_epi16(value_offset(F))));
     }
 #pragma GCC unroll 2
     for (int t = 0; t < kTiles; ++t) sums[t] = start;
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
-        const __m512i first = x.four(0, 2 * g), second = x.four(0, 2 * g + 1);
+        const __m512i first = x.four(2 * g), second = x.four(2 * g + 1);
 #pragma GCC unroll 2
         for (int t = 0; t < kTiles; ++t) {
             if (g < kSummedGroups) {
@@ -83,17 +83,16 @@ BASTION_GFNI_INLINE void dot(const Weights& w, const Rows& x, __m512i (&sums)[kT
 }
 
 template <Form F>
-BASTION_GFNI void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
+BASTION_SUMS void multiply(const std::uint8_t* data, std::int64_t units, const char* activations, std::size_t stride,
                            int rows, const ProductsTo& out, const Ahead& ahead) {
     __m512 totals[kMaxColumnsOfSums][kTiles];
     for (int c = 0; c < rows; ++c) {
         totals[c][0] = totals[c][1] = _mm512_setzero_ps();
-        // The totals' stores would wait for these, one after the other.
+        // The output's cache lines, for writing: or else the stores at the end would miss one after the other.
         for (int t = 0; t < kTiles; ++t) __builtin_prefetch(out.first + c * out.stride + t * kTileRows, 1);
     }
     constexpr std::size_t kUnits = units_per_block(F) * unit_bytes(F);
     const std::size_t tile_bytes = units / units_per_block(F) * block_bytes(F);
-    Rows x{activations, stride};
     const std::uint8_t* next = ahead.next;
     for (std::int64_t done = 0; done < units; done += units_per_block(F), data += block_bytes(F)) {
 #pragma GCC unroll 1
@@ -112,13 +111,14 @@ BASTION_GFNI void multiply(const std::uint8_t* data, std::int64_t units, const c
             }
             Weights w;
             read(unit, w);
-            Rows row = x;
+            Row row{activations};
 #pragma GCC unroll 1
             for (int c = 0; c < rows; ++c, row.unit += stride) {
                 __m512i sums[kTiles];
-                row.fetch_ahead(0);
+                // Another thread may have written the row, and the rows are too many for the hardware to follow.
+                prefetch(row.unit + kUnitsAhead * sizeof(ActivationUnit), 1);
                 dot<F>(w, row, sums);
-                const __m512 row_scale = row.scale(0), row_sum = row.sum(0);
+                const __m512 row_scale = row.scale(), row_sum = row.sum();
 #pragma GCC unroll 2
                 for (int t = 0; t < kTiles; ++t) {
                     __m512 total = totals[c][t];
@@ -127,7 +127,7 @@ BASTION_GFNI void multiply(const std::uint8_t* data, std::int64_t units, const c
                     totals[c][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), both, total);
                 }
             }
-            x.next();
+            activations += sizeof(ActivationUnit);
         }
     }
     for (int c = 0; c < rows; ++c) {

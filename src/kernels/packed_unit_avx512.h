@@ -11,8 +11,6 @@
 
 namespace bastion::kernels {
 
-inline constexpr int kUnitsAhead = 4;  ///< fetched from the second-level cache or another core's
-
 BASTION_AVX512_INLINE __m512i load64(const void* p) { return _mm512_loadu_si512(p); }
 
 BASTION_AVX512_INLINE __m512 halves16(const std::uint8_t* p) {
@@ -24,37 +22,31 @@ BASTION_AVX512_INLINE __m512 small_numbers16(const std::uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-/// Quantised rows, `stride` bytes apart, from some unit on.
-struct Rows {
+/// An ActivationUnit, its parts for every weight row.
+struct Row {
     const char* unit;
-    std::size_t stride;
 
-    BASTION_AVX512_INLINE __m512i broadcast4(int c, std::size_t at) const {
+    BASTION_AVX512_INLINE __m512i broadcast4(std::size_t at) const {
         int word;
-        __builtin_memcpy(&word, unit + c * stride + at, sizeof word);
+        __builtin_memcpy(&word, unit + at, sizeof word);
         return _mm512_set1_epi32(word);
     }
-    /// Values 4g to 4g + 3 of the unit, for every weight row.
-    BASTION_AVX512_INLINE __m512i four(int c, int g) const {
-        return broadcast4(c, offsetof(ActivationUnit, values) + g * 4);
-    }
-    BASTION_AVX512_INLINE __m512 scale(int c) const {
-        return _mm512_castsi512_ps(broadcast4(c, offsetof(ActivationUnit, scale)));
-    }
-    BASTION_AVX512_INLINE __m512 sum(int c) const {
-        return _mm512_castsi512_ps(broadcast4(c, offsetof(ActivationUnit, sum)));
-    }
-    BASTION_AVX512_INLINE __m512i sums_of_16(int c) const {
-        return broadcast4(c, offsetof(ActivationUnit, sums_of_16));
-    }
-    BASTION_AVX512_INLINE __m512i cross_terms(int c) const {
-        return broadcast4(c, offsetof(ActivationUnit, cross_terms));
-    }
-    /// Another thread may have written the row, and the rows of a pass are too many for the hardware to follow.
-    BASTION_AVX512_INLINE void fetch_ahead(int c) const {
-        _mm_prefetch(unit + c * stride + kUnitsAhead * sizeof(ActivationUnit), _MM_HINT_T0);
-    }
-    BASTION_AVX512_INLINE void next() { unit += sizeof(ActivationUnit); }
+    BASTION_AVX512_INLINE __m512 broadcast(std::size_t at) const { return _mm512_castsi512_ps(broadcast4(at)); }
+    /// Values 4g to 4g + 3.
+    BASTION_AVX512_INLINE __m512i four(int g) const { return broadcast4(offsetof(ActivationUnit, values) + g * 4); }
+    BASTION_AVX512_INLINE __m512 scale() const { return broadcast(offsetof(ActivationUnit, scale)); }
+    BASTION_AVX512_INLINE __m512 sum() const { return broadcast(offsetof(ActivationUnit, sum)); }
+    BASTION_AVX512_INLINE __m512i sums_of_16() const { return broadcast4(offsetof(ActivationUnit, sums_of_16)); }
+    BASTION_AVX512_INLINE __m512i cross_terms() const { return broadcast4(offsetof(ActivationUnit, cross_terms)); }
+};
+
+/// A unit of quantised rows `stride` bytes apart.
+struct Rows {
+    const char* first;
+    std::size_t stride;
+
+    BASTION_AVX512_INLINE Row operator[](int c) const { return {first + c * stride}; }
+    BASTION_AVX512_INLINE void next() { first += sizeof(ActivationUnit); }
 };
 
 /// The same unit of T tiles.

@@ -131,7 +131,7 @@ TEST_P(Fused, ResidualsAreAddedToTheProduct) {
 
 TEST_P(Fused, TheLargestOutputIsFoundWithoutTheOutputs) {
     for (const std::int64_t m : {7, 1500, 2100}) {
-        for (const ggml_type type : {GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
+        for (const ggml_type type : {GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
             const Matrix a = Matrix::quantised({type, kColumns, m}, 13);
             // Every row of weights twice, so that every largest output has a tie.
             const auto* bytes = static_cast<const char*>(a.tensor()->data);

@@ -90,7 +90,7 @@ TEST_P(Packed, WithstandsTheExtremesOfEveryOperand) {
                                       {"negative", any_byte(10), -0.125f, -3.0f},
                                       {"largest scales", any_byte(11), kLargest, kLargest},
                                       {"subnormal", any_byte(12), kSubnormal, -3 * kSubnormal}};
-    // Nine rows and two tiles: every kind of loop.
+    // Nine rows, a pair of tiles and a third: every kind of loop.
     std::vector<float> x(9 * 512);
     const auto normal = normal_numbers(512, 1.0f, 13);
     for (int i = 0; i < 512; ++i) {
