@@ -64,8 +64,7 @@ class ThreadPool {
 
     const Isa isa_;
     // A worker announces itself in `active_` before it looks at `open_`; the caller closes the job before it waits for
-    // `active_` to fall to 0. So no worker reads `job_` or `stretches_` while they
-    // are replaced.
+    // `active_` to fall to 0. So no worker reads `job_` or `stretches_` while they are replaced.
     Job job_;
     std::vector<Stretch> stretches_;  ///< by thread; the first threads() are used
     std::atomic<bool> open_{false};
